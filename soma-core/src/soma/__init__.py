@@ -1,0 +1,156 @@
+"""Soma: declare a graph of filters once, then fit it and run it.
+
+This file is the front door. It imports next to nothing: a public name is fetched from its room when
+it is first used, and a name that another package of the family provides is fetched from there (or
+answered with the line that installs it).
+"""
+
+from __future__ import annotations
+
+from soma import _discovery, _finder, _original
+from soma._version import __version__
+
+TYPE_CHECKING = False  # typing alone would cost `import soma` 8 ms
+if TYPE_CHECKING:
+    from typing import Any
+
+    from soma.errors import BrokenPackage as BrokenPackage
+    from soma.errors import CycleError as CycleError
+    from soma.errors import GraphError as GraphError
+    from soma.errors import InvalidFilter as InvalidFilter
+    from soma.errors import InvalidSpec as InvalidSpec
+    from soma.errors import MissingPackage as MissingPackage
+    from soma.errors import NameConflict as NameConflict
+    from soma.errors import NotFittedError as NotFittedError
+    from soma.errors import PluginError as PluginError
+    from soma.errors import SomaError as SomaError
+    from soma.errors import UnknownName as UnknownName
+    from soma.errors import UnknownNode as UnknownNode
+    from soma.filters import Filter as Filter
+    from soma.graph import Graph as Graph
+    from soma.hookspecs import hookimpl as hookimpl
+    from soma.registry import Catalog
+    from soma.specs import ActionStoreSpec as ActionStoreSpec
+    from soma.specs import CacheTierSpec as CacheTierSpec
+    from soma.specs import CodecSpec as CodecSpec
+    from soma.specs import CommandSpec as CommandSpec
+    from soma.specs import DataStoreSpec as DataStoreSpec
+    from soma.specs import EventSinkSpec as EventSinkSpec
+    from soma.specs import ExecutorSpec as ExecutorSpec
+    from soma.specs import RunnerSpec as RunnerSpec
+    from soma.specs import StrategySpec as StrategySpec
+    from soma.specs import TransportSpec as TransportSpec
+
+__all__ = [
+    "ActionStoreSpec",
+    "BrokenPackage",
+    "CacheTierSpec",
+    "CodecSpec",
+    "CommandSpec",
+    "CycleError",
+    "DataStoreSpec",
+    "EventSinkSpec",
+    "ExecutorSpec",
+    "Filter",
+    "Graph",
+    "GraphError",
+    "InvalidFilter",
+    "InvalidSpec",
+    "MissingPackage",
+    "NameConflict",
+    "NotFittedError",
+    "PluginError",
+    "RunnerSpec",
+    "SomaError",
+    "StrategySpec",
+    "TransportSpec",
+    "UnknownName",
+    "UnknownNode",
+    "__version__",
+    "hookimpl",
+]
+
+_EXPORTS = {
+    "ActionStoreSpec": "soma.specs",
+    "BrokenPackage": "soma.errors",
+    "CacheTierSpec": "soma.specs",
+    "CodecSpec": "soma.specs",
+    "CommandSpec": "soma.specs",
+    "CycleError": "soma.errors",
+    "DataStoreSpec": "soma.specs",
+    "EventSinkSpec": "soma.specs",
+    "ExecutorSpec": "soma.specs",
+    "Filter": "soma.filters",
+    "Graph": "soma.graph",
+    "GraphError": "soma.errors",
+    "InvalidFilter": "soma.errors",
+    "InvalidSpec": "soma.errors",
+    "MissingPackage": "soma.errors",
+    "NameConflict": "soma.errors",
+    "NotFittedError": "soma.errors",
+    "PluginError": "soma.errors",
+    "RunnerSpec": "soma.specs",
+    "SomaError": "soma.errors",
+    "StrategySpec": "soma.specs",
+    "TransportSpec": "soma.specs",
+    "UnknownName": "soma.errors",
+    "UnknownNode": "soma.errors",
+    "hookimpl": "soma.hookspecs",
+}
+
+_ROOMS = frozenset({"contracts", "errors", "testing"})
+"""Modules that may be used as ``soma.<module>`` without an import of their own."""
+
+
+def _builtin_offers() -> Catalog:
+    from soma.plugins import builtin_catalog
+
+    return builtin_catalog()
+
+
+def _installed_offers() -> Catalog:
+    from soma.plugins import installed_catalog
+
+    return installed_catalog()
+
+
+_discovery.builtins = _builtin_offers
+_discovery.installed = _installed_offers
+_finder.install()
+_original.tell_if_installed()
+
+if not TYPE_CHECKING:  # a type checker shall know the names, not take any for one
+
+    def __getattr__(name: str) -> Any:
+        """Fetch a public name when it is first used."""
+        from importlib import import_module
+
+        if name in _EXPORTS:
+            value = getattr(import_module(_EXPORTS[name]), name)
+        elif name in _ROOMS:
+            return import_module(f"soma.{name}")  # which binds it here
+        else:
+            from soma._hints import EXPORTS, MODULES
+
+            if name in MODULES:
+                return import_module(f"soma.{name}")
+            if name not in EXPORTS:
+                raise AttributeError(
+                    f"module 'soma' has no attribute {name!r}", name=name, obj=_this_module()
+                )
+            from soma._exports import load_export
+
+            value = load_export(name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """List core's own names and those whose package is installed."""
+        from soma._exports import available
+
+        return sorted({*__all__, *_ROOMS, *available()})
+
+    def _this_module() -> Any:
+        import sys
+
+        return sys.modules[__name__]

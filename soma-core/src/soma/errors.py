@@ -1,0 +1,112 @@
+"""Every error that Soma raises, in one tree.
+
+    SomaError
+    ├── GraphError (ValueError)           a graph that cannot run as it is declared
+    │   └── CycleError                    … because its edges go round; the message draws the path
+    ├── InvalidFilter (TypeError)         an object that cannot be a node
+    ├── UnknownNode (KeyError)            an id that is not in this graph
+    ├── NotFittedError (RuntimeError)     forward before fit
+    ├── UnknownName (ValueError)          a name that neither core nor a plugin provides
+    ├── MissingPackage (ModuleNotFoundError)   the package that provides it is not installed
+    ├── BrokenPackage (ImportError)       it is installed and does not import
+    └── PluginError (RuntimeError)        something is wrong with what a plugin offers
+        ├── InvalidSpec (ValueError)      a description that no plugin may return
+        └── NameConflict                  two plugins claim one name: neither gets it
+
+Each class also derives from the built-in that a user would catch, so ``except KeyError`` works as
+well as ``except SomaError``. A message says what happened, to which node, key, file or setting,
+what was expected, and what to do about it; a missing package ends with its install line.
+Exceptions from a user's own code are never wrapped: they keep their type and gain a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "BrokenPackage",
+    "CycleError",
+    "GraphError",
+    "InvalidFilter",
+    "InvalidSpec",
+    "MissingPackage",
+    "NameConflict",
+    "NotFittedError",
+    "PluginError",
+    "SomaError",
+    "UnknownName",
+    "UnknownNode",
+    "did_you_mean",
+]
+
+
+class SomaError(Exception):
+    """The root of the tree. ``except SomaError`` catches whatever Soma itself refuses."""
+
+    def __str__(self) -> str:
+        # KeyError prints the repr of its argument, which would put our sentence in quotes.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class GraphError(SomaError, ValueError):
+    """The graph cannot run as it is declared: no nodes, an id used twice, and so on."""
+
+
+class CycleError(GraphError):
+    """The edges go round in a circle. The message gives the path, node by node."""
+
+
+class InvalidFilter(SomaError, TypeError):
+    """The object cannot be a node: it has no ``forward``, say."""
+
+
+class UnknownNode(SomaError, KeyError):
+    """No node of this graph has that id."""
+
+
+class NotFittedError(SomaError, RuntimeError):
+    """``forward`` was called while a trainable node has no state yet."""
+
+
+class UnknownName(SomaError, ValueError):
+    """Neither core nor an installed plugin provides that name."""
+
+
+class MissingPackage(SomaError, ModuleNotFoundError):
+    """The package that provides the name is not installed. The message ends with how to get it."""
+
+
+class BrokenPackage(SomaError, ImportError):
+    """The package that provides the name is installed, and its code failed to import."""
+
+
+class PluginError(SomaError, RuntimeError):
+    """A plugin breaks a rule of the extension points."""
+
+
+class InvalidSpec(PluginError, ValueError):
+    """A description returned by a hook has a field of the wrong type or form."""
+
+
+class NameConflict(PluginError):
+    """Two plugins claim one name; using it is refused until one of them is gone."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest of ``known``, or the list of all of them.
+
+    The one place where suggestions are worded. The result starts with a space so that it can be
+    appended to a sentence; it is empty when nothing is known.
+    """
+    from difflib import get_close_matches
+
+    candidates = sorted(set(known))
+    folded = {candidate.casefold(): candidate for candidate in candidates}
+    close = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean {folded[close[0]]!r}?"
+    if not candidates:
+        return ""
+    shown = ", ".join(repr(candidate) for candidate in candidates[:20])
+    more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""  # noqa: PLR2004
+    return f" Known: {shown}{more}."

@@ -1,0 +1,58 @@
+"""The filter: a node that learns and transforms.
+
+    fit(x, y) -> state            what was learned, returned, never kept on the object
+    forward(x, state) -> value    the same input and state give the same value
+
+Learning into the return value is what lets Soma keep, send and restore what was learned.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from soma.dsl import Composable
+from soma.errors import InvalidFilter
+
+__all__ = ["Filter", "check_filter", "is_trainable"]
+
+
+class Filter(Composable):
+    """Base class for nodes: gives ``>>``. Any object that defines the methods is a node as well.
+
+    A subclass defines ``forward(self, x, state)``, and ``fit(self, x, y=None)`` if it learns.
+    ``fit`` returns the state, which ``forward`` is handed; ``{}`` means that nothing was learned.
+    Without ``fit`` the state is None.
+    """
+
+    _kind: ClassVar[str | None] = None
+    """``"trainable"`` or ``"stateless"``; unset, a class that defines ``fit`` is trainable."""
+
+
+def is_trainable(node: Any) -> bool:
+    """Say whether the node has to be fitted before it can forward."""
+    kind = getattr(node, "_kind", None)
+    return callable(getattr(node, "fit", None)) if kind is None else kind == "trainable"
+
+
+def check_filter(node: object) -> None:
+    """Refuse what cannot be a node.
+
+    Raises:
+        InvalidFilter: it is a class rather than an object, it has no ``forward``, its ``_kind`` is
+            neither of the two words, or it says that it learns and has no ``fit``.
+    """
+    name = node.__name__ if isinstance(node, type) else type(node).__name__
+    if isinstance(node, type):
+        raise InvalidFilter(f"{name} is a class; a node is an object of it: {name}(...)")
+    if not callable(getattr(node, "forward", None)):
+        raise InvalidFilter(
+            f"An object of class {name} cannot be a node: it has no forward(x, state) method. "
+            "Define one, or wrap it in a class that does"
+        )
+    kind = getattr(node, "_kind", None)
+    if kind not in (None, "trainable", "stateless"):
+        raise InvalidFilter(
+            f"{name}._kind is {kind!r}; it must be 'trainable' or 'stateless', or be left out"
+        )
+    if kind == "trainable" and not callable(getattr(node, "fit", None)):
+        raise InvalidFilter(f"{name} says _kind = 'trainable' and has no fit(x, y) method")

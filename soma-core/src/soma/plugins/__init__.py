@@ -1,0 +1,155 @@
+"""The plugins of this process: found once, at first need, never while ``soma`` is imported.
+
+    discover(points)  ──►  one report per plugin         (a function of its input; keeps nothing)
+    reports()         ──►  the same for this process     (once, with a line on stderr per failure)
+    *_catalog()       ──►  what the registry chooses from
+
+Two switches in the environment: ``SOMA_LOAD_PLUGINS=a,b`` lets only those distributions in (empty:
+none), and ``SOMA_STRICT_PLUGINS=1`` turns a failed plugin into an error wherever plugins are used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import EntryPoint
+from types import MappingProxyType
+
+from soma._version import __version__
+from soma.errors import PluginError
+from soma.plugins.candidates import Candidate, find_candidates, switched_off
+from soma.plugins.loader import load_plugin
+from soma.plugins.report import PluginReport, claims_of, conflicts
+from soma.registry import Catalog
+
+__all__ = [
+    "PluginReport",
+    "builtin_catalog",
+    "builtin_report",
+    "conflicts",
+    "discover",
+    "installed_catalog",
+    "reports",
+]
+
+_lock = threading.RLock()
+_discovering = False
+
+
+@cache
+def builtin_report() -> PluginReport:
+    """Return the report of core itself, loaded by the rules that hold for everybody.
+
+    Raises:
+        PluginError: core breaks its own rules, which only a damaged installation does.
+    """
+    report = load_plugin(
+        Candidate(
+            dist="soma-core",
+            version=__version__,
+            entry_point="soma-core",
+            module="soma.plugins.own",
+        )
+    )
+    if report.status != "ok":
+        raise PluginError(f"soma-core itself does not load: {report.error}. Install it again")
+    return report
+
+
+def discover(points: Iterable[EntryPoint] | None = None) -> tuple[PluginReport, ...]:
+    """Load every plugin and return what became of each, sorted by distribution.
+
+    Args:
+        points: entry points to load; None takes those of the group ``soma`` on ``sys.path``.
+    """
+    reserved = {claim for offer in builtin_report().offers for claim in claims_of(offer.spec)}
+    let_in = switched_off()
+    found = []
+    for candidate in find_candidates(points):
+        if let_in is not None and candidate.dist not in let_in:
+            found.append(_off(candidate))
+        else:
+            found.append(load_plugin(candidate, reserved=reserved))
+    return tuple(found)
+
+
+def reports() -> tuple[PluginReport, ...]:
+    """Return the reports of this process; discovers once and tells of each failure on stderr.
+
+    Raises:
+        PluginError: a plugin asked for a plugin's name while it was itself being loaded.
+    """
+    global _discovering  # noqa: PLW0603  # guards the one discovery of the process
+    with _lock:
+        if _discovering:
+            raise PluginError(
+                "A plugin asked for something that plugins provide while plugins were still being "
+                "loaded. Ask for it when it is used, not when the plugin's module is imported"
+            )
+        _discovering = True
+        try:
+            return _reports_once()
+        finally:
+            _discovering = False
+
+
+@cache
+def _reports_once() -> tuple[PluginReport, ...]:
+    found = discover()
+    for report in found:
+        if report.status == "failed":
+            _tell(
+                f"left out the plugin {report.dist} {report.version}: {report.error}. "
+                f"Fix: {report.fix} (more: soma plugins show {report.dist})"
+            )
+    for name in sorted((switched_off() or frozenset()) - {report.dist for report in found}):
+        _tell(f"SOMA_LOAD_PLUGINS names {name}, and no plugin of that name is installed")
+    return found
+
+
+def builtin_catalog() -> Catalog:
+    """Return what core itself offers."""
+    return Catalog(offers=builtin_report().offers)
+
+
+def installed_catalog() -> Catalog:
+    """Return what the plugins of this process offer.
+
+    Raises:
+        PluginError: ``SOMA_STRICT_PLUGINS`` is set and a plugin failed; the message names each.
+    """
+    found = reports()
+    failed = [report for report in found if report.status == "failed"]
+    if failed and os.environ.get("SOMA_STRICT_PLUGINS", "") not in ("", "0"):
+        raise PluginError(
+            "SOMA_STRICT_PLUGINS is set, and these plugins failed: "
+            + "; ".join(f"{one.dist} {one.version}: {one.error} (fix: {one.fix})" for one in failed)
+        )
+    return Catalog(
+        offers=tuple(offer for report in found for offer in report.offers),
+        left_out=MappingProxyType(
+            {
+                report.dist: report.error or "SOMA_LOAD_PLUGINS does not name it"
+                for report in found
+                if report.status != "ok"
+            }
+        ),
+    )
+
+
+def _off(candidate: Candidate) -> PluginReport:
+    return PluginReport(
+        dist=candidate.dist,
+        version=candidate.version,
+        entry_point=candidate.entry_point,
+        module=candidate.module,
+        status="off",
+        fix=f"add {candidate.dist} to SOMA_LOAD_PLUGINS, or unset it",
+    )
+
+
+def _tell(sentence: str) -> None:
+    print(f"soma: {sentence}", file=sys.stderr)  # noqa: T201  # a notice

@@ -1,0 +1,141 @@
+"""What can be checked of a plugin without knowing it: the same checks for the CLI and for pytest.
+
+Each check is a name and a function that raises AssertionError with a sentence. ``soma plugins
+check`` runs them and prints a table; ``soma.testing.plugin_checks`` turns them into tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Any
+
+from soma.contracts import Codec
+from soma.plugins.report import PluginReport, conflicts
+from soma.plugins.requirements import unmet
+from soma.registry import Offer, load_target
+from soma.specs import CodecSpec, CommandSpec
+
+__all__ = ["HEAVY", "Check", "iter_checks"]
+
+HEAVY = (
+    "aiohttp",
+    "fsspec",
+    "numpy",
+    "optuna",
+    "pyarrow",
+    "ray",
+    "s3fs",
+    "torch",
+    "websockets",
+)
+"""Packages that importing a plugin's module may not bring in: they cost everybody's start-up."""
+
+_IMPORT_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    run: Callable[[], None]
+    """Raises AssertionError with one sentence when it does not hold."""
+
+
+def iter_checks(reports: tuple[PluginReport, ...], dist: str) -> Iterator[Check]:
+    """Yield the checks of every plugin of a distribution, given the reports of the process."""
+    for report in reports:
+        if report.dist != dist:
+            continue
+        yield Check(name="loads", run=_raise_if(_why_not_loaded(report)))
+        if report.status != "ok":
+            continue
+        yield Check(name="requirements", run=partial(_requirements, dist))
+        yield Check(name="imports lightly", run=partial(_light, report.module))
+        for (label, name), who in conflicts(reports).items():
+            if report in who:
+                others = " and ".join(sorted({f"{one.dist} {one.version}" for one in who}))
+                sentence = f"the {label} {name!r} is claimed by {others}, so neither is used"
+                yield Check(name=f"{label} {name} is its own", run=_raise_if(sentence))
+        for offer in report.offers:
+            yield Check(name=offer.describe(), run=partial(_target, offer))
+
+
+def _raise_if(sentence: str) -> Callable[[], None]:
+    def run() -> None:
+        if sentence:
+            raise AssertionError(sentence)
+
+    return run
+
+
+def _why_not_loaded(report: PluginReport) -> str:
+    if report.status == "ok":
+        return ""
+    return f"{report.error or 'switched off by SOMA_LOAD_PLUGINS'}. Fix: {report.fix}"
+
+
+def _requirements(dist: str) -> None:
+    try:
+        lines = requires(dist) or ()
+    except PackageNotFoundError:
+        return  # entry points given by hand have no metadata to look at
+    findings = [f"{one.what} ({one.fix})" for one in unmet(lines, dist=dist)]
+    if findings:
+        raise AssertionError("; ".join(findings))
+
+
+def _light(module: str) -> None:
+    """Import the module in a fresh interpreter and look at what came with it."""
+    code = (
+        "import sys; sys.path[:] = eval(sys.argv[2]); import soma; __import__(sys.argv[1]);"
+        " print(*sorted(set(eval(sys.argv[3])) & set(sys.modules)))"
+    )
+    try:
+        done = subprocess.run(  # noqa: S603  # our own interpreter, our own text
+            [sys.executable, "-c", code, module, repr(sys.path), repr(HEAVY)],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise AssertionError(
+            f"importing {module} takes more than {_IMPORT_TIMEOUT_S:.0f} s"
+        ) from None
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        raise AssertionError(f"{module} does not import in a fresh interpreter: {last[0]}")
+    greedy = done.stdout.split()
+    if greedy:
+        raise AssertionError(
+            f"importing {module} brings in {', '.join(greedy)}, which slows every start of soma; "
+            "import it where it is used, behind the target of a spec"
+        )
+
+
+def _target(offer: Offer) -> None:
+    spec = offer.spec
+    try:
+        found: Any = load_target(spec.target)
+    except (Exception, SystemExit) as error:  # a check reports whatever a plugin's code does
+        raise AssertionError(
+            f"{spec.target} does not load: {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(spec, CommandSpec):
+        from click import Command
+
+        fits, expected = isinstance(found, Command), "a click.Command"
+    elif isinstance(spec, CodecSpec):
+        fits = isinstance(found, Codec)
+        expected = "a codec, with kind, type_name, dump and load"
+    else:
+        fits, expected = callable(found), "something that can be called"
+    if not fits:
+        raise AssertionError(f"{spec.target} is a {type(found).__name__}; expected {expected}")

@@ -1,0 +1,20 @@
+"""Core as a plugin of itself: its built-ins come in through the hooks that everybody has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from soma.hookspecs import hookimpl
+from soma.specs import CommandSpec
+
+__all__ = ["soma_commands"]
+
+
+@hookimpl
+def soma_commands() -> Iterator[CommandSpec]:
+    """Offer the commands of core."""
+    yield CommandSpec(
+        name="plugins",
+        target="soma.cli.plugins:plugins",
+        summary="List, show and check the plugins that are installed.",
+    )

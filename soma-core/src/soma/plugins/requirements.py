@@ -1,0 +1,85 @@
+"""Whether a plugin's declared requirements are there, by metadata alone.
+
+Asked before a plugin is imported: "requires s3fs, which is not installed" is a better sentence than
+the ImportError that would follow. Only direct requirements are looked at, and only soma-core's
+version is binding: a release of anything else that the plugin did not expect may still work, so
+that is left to ``soma plugins check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
+
+from soma._hints import install_line
+from soma._version import __version__
+
+__all__ = ["Unmet", "unmet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """A requirement that is not met."""
+
+    what: str
+    """The whole finding: ``"requires s3fs, which is not installed"``."""
+    fix: str
+    binding: bool
+    """Whether the plugin is left out because of it."""
+
+
+def unmet(requires: Iterable[str], *, dist: str) -> Iterator[Unmet]:
+    """Yield what is not met among Requires-Dist lines of ``dist``, extras aside."""
+    for line in requires:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            yield Unmet(
+                what=f"its metadata has a requirement that cannot be read: {line!r}",
+                fix=f"report it to the authors of {dist}, or: pip uninstall {dist}",
+                binding=False,
+            )
+            continue
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        yield from _look_at(requirement, dist)
+
+
+def _look_at(requirement: Requirement, dist: str) -> Iterator[Unmet]:
+    name = canonicalize_name(requirement.name)
+    is_core = name == "soma-core"
+    try:
+        # What runs, not what is installed: a source tree on sys.path may differ from metadata.
+        installed = __version__ if is_core else version(name)
+    except PackageNotFoundError:
+        wanted = f"{name}{requirement.specifier}"
+        yield Unmet(
+            what=f"requires {name}, which is not installed",
+            fix=install_line(wanted if requirement.specifier else name),
+            binding=True,
+        )
+        return
+    try:
+        fits = requirement.specifier.contains(installed, prereleases=True)
+    except InvalidVersion:
+        fits = False
+    if fits:
+        return
+    if is_core:
+        yield Unmet(
+            what=f"requires soma-core{requirement.specifier}, but soma-core {installed} is running",
+            fix=f"install a release of {dist} made for soma-core {installed}: "
+            f"pip install --upgrade {dist}",
+            binding=True,
+        )
+    else:
+        yield Unmet(
+            what=f"requires {name}{requirement.specifier}, but {name} {installed} is installed",
+            fix=install_line(f"{name}{requirement.specifier}"),
+            binding=False,
+        )

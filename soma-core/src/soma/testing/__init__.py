@@ -1,0 +1,23 @@
+"""The plugin author's kit: the checks and suites that Soma's own parts pass. Needs pytest.
+
+import soma.testing
+test_plugin = soma.testing.plugin_checks("my-plugin")
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from soma._hints import install_line
+from soma.errors import MissingPackage
+
+if find_spec("pytest") is None:
+    raise MissingPackage(
+        "soma.testing needs pytest, which is not installed. "
+        f"Install it with: {install_line('soma-core[testing]')}",
+        name="pytest",
+    )
+
+from soma.testing._plugins import plugin_checks
+
+__all__ = ["plugin_checks"]
