@@ -9,20 +9,24 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from soma import Filter, Graph
+
+Floats = NDArray[np.float64]
+State = dict[str, Any]
 
 
 class Scaler(Filter):
     """Subtract the mean of each pixel and divide by its standard deviation."""
 
-    def fit(self, x: np.ndarray, y: Any = None) -> dict[str, np.ndarray]:
+    def fit(self, x: Floats, y: Any = None) -> State:
         deviation = x.std(axis=0)
         return {"mean": x.mean(axis=0), "deviation": np.where(deviation > 0, deviation, 1.0)}
 
-    def forward(self, x: np.ndarray, state: dict[str, np.ndarray]) -> np.ndarray:
-        return (x - state["mean"]) / state["deviation"]
+    def forward(self, x: Floats, state: State) -> Floats:
+        return np.asarray((x - state["mean"]) / state["deviation"])
 
 
 class Pca(Filter):
@@ -31,13 +35,13 @@ class Pca(Filter):
     def __init__(self, components: int) -> None:
         self.components = components
 
-    def fit(self, x: np.ndarray, y: Any = None) -> dict[str, np.ndarray]:
+    def fit(self, x: Floats, y: Any = None) -> State:
         mean = x.mean(axis=0)
         directions = np.linalg.svd(x - mean, full_matrices=False)[2]
         return {"mean": mean, "directions": directions[: self.components].T}
 
-    def forward(self, x: np.ndarray, state: dict[str, np.ndarray]) -> np.ndarray:
-        return (x - state["mean"]) @ state["directions"]
+    def forward(self, x: Floats, state: State) -> Floats:
+        return np.asarray((x - state["mean"]) @ state["directions"])
 
 
 class SoftmaxClassifier(Filter):
@@ -48,7 +52,7 @@ class SoftmaxClassifier(Filter):
         self.rate = rate
         self.penalty = penalty
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    def fit(self, x: Floats, y: NDArray[np.int64]) -> State:
         classes, label = np.unique(y, return_inverse=True)
         target = np.eye(len(classes))[label]
         weights = np.zeros((x.shape[1], len(classes)))
@@ -59,13 +63,14 @@ class SoftmaxClassifier(Filter):
             bias -= self.rate * error.sum(axis=0)
         return {"weights": weights, "bias": bias, "classes": classes}
 
-    def forward(self, x: np.ndarray, state: dict[str, np.ndarray]) -> np.ndarray:
-        return state["classes"][np.argmax(x @ state["weights"] + state["bias"], axis=1)]
+    def forward(self, x: Floats, state: State) -> NDArray[np.int64]:
+        scores = x @ state["weights"] + state["bias"]
+        return np.asarray(state["classes"][np.argmax(scores, axis=1)])
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
+def _softmax(scores: Floats) -> Floats:
     exponents = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return exponents / exponents.sum(axis=1, keepdims=True)
+    return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from soma import __version__
 from support.distributions import run_python, run_soma, write_distribution, write_plugin
 
 # name -> (plugin module, requires, phase, what the error says, what the fix says)

@@ -135,7 +135,7 @@ class Registry:
         """
         try:
             return load_target(offer.spec.target)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise BrokenPackage(
                 f"The {offer.describe()} comes from {offer.dist} {offer.version}, which is "
                 f"installed but failed to import: {type(error).__name__}: {error}. "

@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from soma._exports import exports_of
 from soma.errors import did_you_mean
 from soma.plugins import PluginReport, builtin_report, conflicts, reports
-from soma.plugins.checks import iter_checks
 from soma.specs import SPECS
 
 __all__ = ["plugins"]
@@ -69,11 +68,13 @@ def check(*, name: str | None, as_json: bool) -> None:
 
     Exits with 1 if a check fails, with 2 if there is no plugin NAME.
     """
+    from soma.plugins.checks import iter_checks
+
     found = _reports()
     chosen = found if name is None else _named(name, found)
     results = []
     for dist in sorted({report.dist for report in chosen if name or report.status != "off"}):
-        for one in iter_checks(found, dist):
+        for one in iter_checks((builtin_report(), *found), dist):
             failure = ""
             try:
                 with redirect_stdout(sys.stderr):  # a plugin may print while it is imported

@@ -76,7 +76,7 @@ def _summary(offer: Offer) -> str:
         return f"(broken) claimed by {who}"
     module = offer.spec.target.partition(":")[0]
     if locate(module) is None:
-        return f"(broken) {offer.dist} has no module {module}"
+        return f"(broken) {offer.dist} {offer.version} has no module {module}"
     return offer.spec.summary
 
 

@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 from soma._version import __version__
 from soma.errors import PluginError
-from soma.plugins.candidates import Candidate, find_candidates, switched_off
-from soma.plugins.loader import load_plugin
+from soma.plugins.candidates import Candidate, find_candidates, let_in_by_environment
+from soma.plugins.loader import PluginLoader
 from soma.plugins.report import PluginReport, claims_of, conflicts
 from soma.registry import Catalog
 
@@ -46,7 +46,7 @@ def builtin_report() -> PluginReport:
     Raises:
         PluginError: core breaks its own rules, which only a damaged installation does.
     """
-    report = load_plugin(
+    report = PluginLoader().load(
         Candidate(
             dist="soma-core",
             version=__version__,
@@ -66,14 +66,14 @@ def discover(points: Iterable[EntryPoint] | None = None) -> tuple[PluginReport, 
         points: entry points to load; None takes those of the group ``soma`` on ``sys.path``.
     """
     reserved = {claim for offer in builtin_report().offers for claim in claims_of(offer.spec)}
-    let_in = switched_off()
-    found = []
-    for candidate in find_candidates(points):
-        if let_in is not None and candidate.dist not in let_in:
-            found.append(_off(candidate))
-        else:
-            found.append(load_plugin(candidate, reserved=reserved))
-    return tuple(found)
+    loader = PluginLoader(reserved)
+    let_in = let_in_by_environment()
+    return tuple(
+        _off(candidate)
+        if let_in is not None and candidate.dist not in let_in
+        else loader.load(candidate)
+        for candidate in find_candidates(points)
+    )
 
 
 def reports() -> tuple[PluginReport, ...]:
@@ -105,7 +105,9 @@ def _reports_once() -> tuple[PluginReport, ...]:
                 f"left out the plugin {report.dist} {report.version}: {report.error}. "
                 f"Fix: {report.fix} (more: soma plugins show {report.dist})"
             )
-    for name in sorted((switched_off() or frozenset()) - {report.dist for report in found}):
+    for name in sorted(
+        (let_in_by_environment() or frozenset()) - {report.dist for report in found}
+    ):
         _tell(f"SOMA_LOAD_PLUGINS names {name}, and no plugin of that name is installed")
     return found
 

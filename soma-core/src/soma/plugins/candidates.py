@@ -13,7 +13,7 @@ from importlib.metadata import Distribution, EntryPoint, distributions, entry_po
 
 from packaging.utils import canonicalize_name
 
-__all__ = ["GROUP", "Candidate", "find_candidates", "switched_off"]
+__all__ = ["GROUP", "Candidate", "find_candidates", "let_in_by_environment"]
 
 GROUP = "soma"
 
@@ -48,7 +48,7 @@ def find_candidates(points: Iterable[EntryPoint] | None = None) -> tuple[Candida
     return tuple(sorted(found, key=lambda one: (one.dist, one.entry_point)))
 
 
-def switched_off() -> frozenset[str] | None:
+def let_in_by_environment() -> frozenset[str] | None:
     """Return the distributions that ``SOMA_LOAD_PLUGINS`` lets in; None when it is not set."""
     value = os.environ.get("SOMA_LOAD_PLUGINS")
     if value is None:
@@ -77,12 +77,13 @@ def _candidate(point: EntryPoint) -> Candidate:
     if dist is None:
         return _damaged(None, point.name, point.value, "it belongs to no distribution")
     try:
+        metadata = dist.metadata  # parsed anew each time it is asked for
         return Candidate(
-            dist=canonicalize_name(dist.name),
-            version=dist.version,
+            dist=canonicalize_name(metadata["Name"]),
+            version=str(metadata["Version"] or "?"),
             entry_point=point.name,
             module=point.value.strip(),
-            requires=tuple(dist.requires or ()),
+            requires=tuple(metadata.get_all("Requires-Dist") or ()),
         )
     except Exception as error:  # noqa: BLE001  # whatever damaged metadata raises
         return _damaged(dist, point.name, point.value, f"{type(error).__name__}: {error}")

@@ -14,7 +14,6 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
-from soma.contracts import Codec
 from soma.plugins.report import PluginReport, conflicts
 from soma.plugins.requirements import unmet
 from soma.registry import Offer, load_target
@@ -133,6 +132,8 @@ def _target(offer: Offer) -> None:
 
         fits, expected = isinstance(found, Command), "a click.Command"
     elif isinstance(spec, CodecSpec):
+        from soma.contracts import Codec
+
         fits = isinstance(found, Codec)
         expected = "a codec, with kind, type_name, dump and load"
     else:

@@ -4,10 +4,10 @@
         └────────────┴────────────┴──────────┴──────────┴────────┴────────┴────────┴──► left out
 
 A plugin that fails anywhere is left out whole, and the report says where, why and how to mend it.
-The surprise: every plugin gets a pluggy manager of its own. pluggy validates signatures well, but
-its entry-point loader stops at the first broken plugin, one raising implementation hides the
-others, and a failed ``register`` leaves some releases half registered; one manager per plugin makes
-all three impossible.
+The surprise: pluggy only validates, and never holds two plugins at once. Its entry-point loader
+stops at the first broken plugin, one raising implementation hides the others, and a failed
+``register`` leaves some releases half registered. So each plugin is registered, asked and taken out
+again, and a manager that saw a failure is thrown away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from soma.specs import SPECS, Spec
 
 _T = TypeVar("_T")
 
-__all__ = ["load_plugin"]
+__all__ = ["PluginLoader"]
 
 
 class _Fault(Exception):
@@ -48,43 +48,98 @@ class _Fault(Exception):
         self.cause = cause
 
 
-def load_plugin(
-    candidate: Candidate, *, reserved: AbstractSet[Claim] = frozenset()
-) -> PluginReport:
-    """Load one plugin and return what became of it. Never raises for what the plugin does.
+class PluginLoader:
+    """Loads one plugin after another.
 
     Args:
-        candidate: what the metadata says.
         reserved: claims of core itself, which no plugin may take.
     """
-    module: ModuleType | None = None
-    hooks: tuple[str, ...] = ()
-    offers: tuple[Offer, ...] = ()
-    fault: _Fault | None = None
-    try:
-        _check_metadata(candidate)
-        module = _import(candidate)
-        hooks, specs = _collect(candidate, module)
-        _check_names(candidate, specs, reserved)
-        offers = tuple(
-            Offer(spec=spec, dist=candidate.dist, version=candidate.version) for spec in specs
+
+    def __init__(self, reserved: AbstractSet[Claim] = frozenset()) -> None:
+        self._reserved = reserved
+        self._manager: pluggy.PluginManager | None = None  # None after a failure, too
+
+    def load(self, candidate: Candidate) -> PluginReport:
+        """Load one plugin and return what became of it. Never raises for what the plugin does."""
+        module: ModuleType | None = None
+        hooks: tuple[str, ...] = ()
+        offers: tuple[Offer, ...] = ()
+        fault: _Fault | None = None
+        try:
+            _check_metadata(candidate)
+            module = _import(candidate)
+            hooks, specs = self._ask(candidate, module)
+            _check_names(candidate, specs, self._reserved)
+            offers = tuple(
+                Offer(spec=spec, dist=candidate.dist, version=candidate.version) for spec in specs
+            )
+        except _Fault as found:
+            fault = found
+        return PluginReport(
+            dist=candidate.dist,
+            version=candidate.version,
+            entry_point=candidate.entry_point,
+            module=candidate.module,
+            file=_file_of(candidate, module),
+            status="ok" if fault is None else "failed",
+            hooks=hooks,
+            offers=offers,
+            phase="" if fault is None else fault.phase,
+            error="" if fault is None else _one_line(fault.error),
+            traceback="" if fault is None else _traceback_of(fault),
+            fix="" if fault is None else fault.fix,
         )
-    except _Fault as found:
-        fault = found
-    return PluginReport(
-        dist=candidate.dist,
-        version=candidate.version,
-        entry_point=candidate.entry_point,
-        module=candidate.module,
-        file=_file_of(candidate, module),
-        status="ok" if fault is None else "failed",
-        hooks=hooks,
-        offers=offers,
-        phase="" if fault is None else fault.phase,
-        error="" if fault is None else _one_line(fault.error),
-        traceback="" if fault is None else _traceback_of(fault),
-        fix="" if fault is None else fault.fix,
-    )
+
+    def _ask(self, candidate: Candidate, module: ModuleType) -> tuple[tuple[str, ...], list[Spec]]:
+        """Register the module, call its hooks, and return (hooks, specs)."""
+        _refuse_unmarked(module)
+        manager, self._manager = self._manager or _new_manager(), None
+        _register(manager, module)
+        hooks: list[str] = []
+        specs: list[Spec] = []
+        for caller in sorted(manager.get_hookcallers(module) or (), key=lambda one: one.name):
+            for implementation in caller.get_hookimpls():
+                if caller.name not in SPECS and implementation.optionalhook:
+                    continue  # the plugin says itself that some cores do not know this hook
+                _refuse_unknown(caller.name)
+                hooks.append(caller.name)
+                specs += _call(candidate, caller.name, implementation.function)
+        if not hooks:
+            raise _Fault(
+                "hooks",
+                f"{candidate.module} has no hook: nothing in it is marked @soma.hookimpl",
+                "mark the functions that return specs with @soma.hookimpl",
+            )
+        manager.unregister(module)
+        self._manager = manager
+        return tuple(hooks), specs
+
+
+def _new_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager("soma")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _register(manager: pluggy.PluginManager, module: ModuleType) -> None:
+    try:
+        manager.register(module)
+    except pluggy.PluginValidationError as error:
+        raise _Fault(
+            "signature",
+            str(error.args[-1]),
+            "a hook takes no arguments: def soma_commands(): ...",
+            cause=error,
+        ) from None
+
+
+def _refuse_unknown(hook: str) -> None:
+    if hook not in SPECS:
+        raise _Fault(
+            "hooks",
+            f"it implements {hook!r}, which is not a hook.{did_you_mean(hook, SPECS)}",
+            "rename the function, or remove its @soma.hookimpl",
+        )
 
 
 def _check_metadata(candidate: Candidate) -> None:
@@ -104,44 +159,6 @@ def _import(candidate: Candidate) -> ModuleType:
             f'name the module that holds the hooks: {candidate.entry_point} = "package.module"',
         )
     return _guarded(candidate, "import", lambda: import_module(name))
-
-
-def _collect(candidate: Candidate, module: ModuleType) -> tuple[tuple[str, ...], list[Spec]]:
-    """Register the module, call its hooks, and return (hooks, specs)."""
-    _refuse_unmarked(module)
-    manager = pluggy.PluginManager("soma")
-    manager.add_hookspecs(hookspecs)
-    try:
-        manager.register(module)
-    except pluggy.PluginValidationError as error:
-        raise _Fault(
-            "signature",
-            f"{error.args[-1]}",
-            "a hook takes no arguments: def soma_commands(): ...",
-            cause=error,
-        ) from None
-    hooks: list[str] = []
-    specs: list[Spec] = []
-    for caller in sorted(manager.get_hookcallers(module) or (), key=lambda one: one.name):
-        for implementation in caller.get_hookimpls():
-            if caller.name not in SPECS:
-                if implementation.optionalhook:
-                    continue  # the plugin says itself that some cores do not know this hook
-                raise _Fault(
-                    "hooks",
-                    f"it implements {caller.name!r}, which is not a hook."
-                    f"{did_you_mean(caller.name, SPECS)}",
-                    "rename the function, or remove its @soma.hookimpl",
-                )
-            hooks.append(caller.name)
-            specs += _call(candidate, caller.name, implementation.function)
-    if not hooks:
-        raise _Fault(
-            "hooks",
-            f"{candidate.module} has no hook: nothing in it is marked @soma.hookimpl",
-            "mark the functions that return specs with @soma.hookimpl",
-        )
-    return tuple(hooks), specs
 
 
 def _refuse_unmarked(module: ModuleType) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -50,12 +51,17 @@ def unmet(requires: Iterable[str], *, dist: str) -> Iterator[Unmet]:
         yield from _look_at(requirement, dist)
 
 
+@cache
+def _installed_version(name: str) -> str:
+    return version(name)  # which parses the whole METADATA, once per plugin that asks otherwise
+
+
 def _look_at(requirement: Requirement, dist: str) -> Iterator[Unmet]:
     name = canonicalize_name(requirement.name)
     is_core = name == "soma-core"
     try:
         # What runs, not what is installed: a source tree on sys.path may differ from metadata.
-        installed = __version__ if is_core else version(name)
+        installed = __version__ if is_core else _installed_version(name)
     except PackageNotFoundError:
         wanted = f"{name}{requirement.specifier}"
         yield Unmet(

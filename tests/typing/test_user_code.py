@@ -1,0 +1,41 @@
+"""What a user writes, as ``mypy --strict`` sees it. Checked, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, assert_type
+
+import pytest
+
+import soma
+from soma import CommandSpec, Filter, Graph, hookimpl
+
+
+class Add(Filter):
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    def forward(self, x: int, state: Any) -> int:  # forward has this signature
+        return x + self.amount
+
+
+@hookimpl
+def soma_commands() -> Iterator[CommandSpec]:
+    yield CommandSpec(name="add", target="somewhere:add")
+
+
+def test_a_graph_is_typed() -> None:
+    g = Graph.somatize(Add(1) >> Add(2))
+    assert_type(g, Graph)
+    assert_type(g.node(Add(3)), str)
+    assert_type(g.node("last", Add(4)), str)
+    assert len(g) == 4
+
+
+def test_a_hook_is_typed() -> None:
+    assert [spec.name for spec in soma_commands()] == ["add"]
+
+
+def test_an_unknown_name_is_an_error_for_the_type_checker() -> None:
+    with pytest.raises(AttributeError):
+        soma.Grph  # type: ignore[attr-defined]  # noqa: B018  # that it is one is the test
