@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -248,6 +249,28 @@ class TestRunning:
             g.fit([1.0])
         assert caught.value.__notes__ == [f"in node 'bad' (Fails), during {phase}"]
         assert "in node 'bad'" in "".join(traceback.format_exception(caught.value))
+
+    def test_an_exception_that_takes_no_note_or_has_it_stays_what_it_is(self):
+        @dataclass(frozen=True)
+        class Frozen(Exception):
+            code: int
+
+        class Raises(Filter):
+            def __init__(self, error):
+                self.error = error
+
+            def forward(self, x, state):
+                raise self.error
+
+        with pytest.raises(Frozen) as caught:
+            Graph.somatize(Raises(Frozen(7))).forward(1)
+        assert caught.value.code == 7
+
+        g = Graph.somatize(Raises(error := ValueError("always the same")))
+        for _ in range(3):
+            with pytest.raises(ValueError, match="always the same"):
+                g.forward(1)
+        assert error.__notes__ == ["in node 'raises' (Raises), during forward"]
 
     def test_a_fit_that_fails_leaves_the_states_of_the_last_one(self):
         class Picky(Filter):

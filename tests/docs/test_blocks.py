@@ -1,9 +1,9 @@
 """Every block of the documentation is run, and what it prints is compared.
 
 Per file, in order and in one namespace: a ``python`` block is executed, a ``text`` block after it
-is what it must have printed, and the commands of a ``console`` block are run. ``file=NAME`` is a file
-that a reader writes; ``...`` in expected output stands for anything. What an ``sh`` block shows is
-tested where the thing itself is: the demo in tests/e2e.
+is what it must have printed, and the commands of a ``console`` block are run. ``file=NAME`` is a
+file that a reader writes; ``...`` in expected output stands for anything. What an ``sh`` block
+shows is tested where the thing itself is: the demo in tests/e2e.
 """
 
 from __future__ import annotations

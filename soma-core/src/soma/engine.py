@@ -9,7 +9,7 @@ keeps its type and gains a note that names node and phase.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any
 
 from soma.errors import NotFittedError
@@ -34,10 +34,10 @@ def fit(topology: Topology, x: Any, y: Any = None) -> dict[str, Any]:
     for node, inputs in _walk(topology, x, outputs):
         filter_ = topology.nodes[node]
         if is_trainable(filter_):
-            with _noted(node, filter_, "fit"):
+            with _Noted(node, filter_, "fit"):
                 states[node] = filter_.fit(inputs, y)
         if node not in leaves:
-            with _noted(node, filter_, "forward"):
+            with _Noted(node, filter_, "forward"):
                 outputs[node] = filter_.forward(inputs, states.get(node))
     return states
 
@@ -61,7 +61,7 @@ def forward(topology: Topology, states: Mapping[str, Any], x: Any) -> Any:
         )
     outputs: dict[str, Any] = {}
     for node, inputs in _walk(topology, x, outputs):
-        with _noted(node, topology.nodes[node], "forward"):
+        with _Noted(node, topology.nodes[node], "forward"):
             outputs[node] = topology.nodes[node].forward(inputs, states.get(node))
     leaves = topology.leaves()
     return outputs[leaves[0]] if len(leaves) == 1 else {leaf: outputs[leaf] for leaf in leaves}
@@ -80,10 +80,20 @@ def _walk(topology: Topology, x: Any, outputs: Mapping[str, Any]) -> Iterator[tu
             yield node, {source: outputs[source] for source in sources}
 
 
-@contextmanager
-def _noted(node: str, filter_: object, phase: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"in node {node!r} ({type(filter_).__name__}), during {phase}")
-        raise
+class _Noted:
+    """Adds a note to what user code raises.
+
+    A class, since contextlib's generator form assigns to ``__traceback__``, which a frozen
+    exception refuses; such an exception takes no note either and stays what it is.
+    """
+
+    def __init__(self, node: str, filter_: object, phase: str) -> None:
+        self._note = f"in node {node!r} ({type(filter_).__name__}), during {phase}"
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and self._note not in getattr(error, "__notes__", ()):
+            with suppress(Exception):
+                error.add_note(self._note)
