@@ -15,8 +15,8 @@ nox.options.sessions = ["tests"]
 
 # Distribution -> (its folder, its own tests, siblings it needs from this tree).
 DISTRIBUTIONS = {
-    "soma-core": ("soma-core", "tests/core", ()),
-    "soma-example": ("plugins/soma-example", "plugins/soma-example/tests", ("soma-core",)),
+    "soma-core": ("soma-core", ("tests/core", "tests/discovery"), ()),
+    "soma-example": ("plugins/soma-example", ("plugins/soma-example/tests",), ("soma-core",)),
 }
 TYPED = [f"{folder}/src" for folder, _, _ in DISTRIBUTIONS.values()]
 
@@ -48,15 +48,14 @@ def alone(session: nox.Session, dist: str) -> None:
     needed.append(f"./{folder}")
     core = "./soma-core"
     wanted = [f"{path}[testing]" if path == core else path for path in needed]
-    session.install("-c", "constraints.txt", *wanted, "hatchling", "hypothesis")
-    session.run("pytest", own_tests, *session.posargs)
+    session.install("-c", "constraints.txt", *wanted, "hypothesis")
+    session.run("pytest", *own_tests, *session.posargs)
 
 
 @nox.session
 def min(session: nox.Session) -> None:  # noqa: A001  # the session's name on the command line
     """Test with the lowest releases that are declared."""
     session.install("-c", "constraints-min.txt", "-e", "./soma-core[testing]", "hypothesis")
-    session.install("hatchling")
     session.run("pytest", "tests/core", "tests/discovery", *session.posargs)
 
 
@@ -90,7 +89,7 @@ def docs(session: nox.Session) -> None:
     session.run("pytest", "--doctest-modules", *TYPED, *session.posargs)
 
 
-@nox.session
+@nox.session(reuse_venv=False)
 def build(session: nox.Session) -> None:
     """Build every distribution, install the wheels in this clean environment and check them."""
     session.install("build")

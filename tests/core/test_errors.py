@@ -12,7 +12,7 @@ from soma import errors
 from soma._hints import EXPORTS, MODULES, NAMES, install_line
 from soma.errors import SomaError, UnknownNode, did_you_mean
 
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "did_you_mean"]
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 
 
 def drawn() -> dict[str, tuple[str, str]]:
@@ -91,3 +91,23 @@ def test_every_hinted_package_is_a_member_of_the_family():
     family = {*EXPORTS.values(), *MODULES.values()}
     assert set(NAMES.values()) <= family
     assert all(name.startswith("soma-") for name in family)
+
+
+class Awkward(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("bad"), "ValueError: bad"),
+        (ValueError(), "ValueError"),
+        (OSError("caf\udce9"), "OSError: caf\\udce9"),
+        (Awkward(), "Awkward: (its message cannot be shown)"),
+        (KeyError("k"), "KeyError: 'k'"),
+    ],
+)
+def test_any_exception_can_be_described(error, text):
+    assert errors.describe_error(error) == text
+    errors.format_traceback(error).encode()

@@ -26,8 +26,9 @@ def test_help_lists_commands_with_the_summaries_of_their_specs(tmp_path):
     ("words", "sentence"),
     [
         ("plugin list", "There is no command 'plugin'. Did you mean 'plugins'?"),
+        ("coordinatr", "There is no command 'coordinatr'. Did you mean 'coordinator'?"),
         ("PLUGINS", "There is no command 'PLUGINS'. Did you mean 'plugins'?"),
-        ("xyzzy", "There is no command 'xyzzy'. Known: 'cache', "),
+        ("xyzzy", "There is no command 'xyzzy'. Known: "),
         ("plugins lst", "No such command 'lst'"),
         ("--frobnicate", "No such option"),
         ("plugins list --hook soma_comands", "'soma_comands' is not one of"),
@@ -92,7 +93,10 @@ class TestBrokenCommands:
     @pytest.mark.parametrize(
         ("cli", "sentence"),
         [
-            ("command = 7\n", "is not a click.Command but a int. See: soma plugins check one"),
+            (
+                "command = 7\n",
+                "not a click.Command but of type int. See: soma plugins check one",
+            ),
             ("other = 7\n", "one.cli has no attribute 'command'"),
             ("raise SystemExit(9)\n", "SystemExit: 9"),
         ],
@@ -106,9 +110,28 @@ class TestBrokenCommands:
 
 
 class TestPlugins:
-    def test_nothing_installed(self, tmp_path):
-        done = run_soma("plugins list", SOMA_LOAD_PLUGINS="")
+    def test_nothing_installed(self):
+        done = run_python(
+            """
+            import soma.plugins
+            from soma.cli.root import run
+
+            real = soma.plugins.discover
+            soma.plugins.discover = lambda: real([])
+            raise SystemExit(run(["plugins", "list"]))
+            """
+        )
         assert done.returncode == 0
+        assert done.stdout == "No plugins are installed.\n"
+
+    def test_show_loads_what_is_offered_and_shows_why_it_does_not(self, tmp_path):
+        write_plugin(tmp_path, "one", cli="import module_nobody_has\n")
+        done = run_soma("plugins show one", tmp_path)
+        assert "one 1.0: ok" in done.stdout
+        assert "broken       command one: ModuleNotFoundError: No module named" in done.stdout
+        assert "Traceback (most recent call last)" in done.stdout
+        (row,) = json.loads(run_soma("plugins show one --json", tmp_path).stdout)
+        assert [part["what"] for part in row["broken"]] == ["command one"]
 
     def test_list_shows_core_with_all(self, tmp_path):
         rows = json.loads(run_soma("plugins list --json --all", tmp_path).stdout)
@@ -209,7 +232,8 @@ class TestPlugins:
         )
         assert json.loads(run_soma("plugins list --json", tmp_path).stdout)
         done = run_soma("plugins check loud --json", tmp_path)
-        assert json.loads(done.stdout)
+        assert {result["failure"] for result in json.loads(done.stdout)} == {""}
+        assert done.returncode == 0
         assert "here I am" in done.stderr
 
     @pytest.mark.parametrize("module", ["numpy", "aiohttp", "torch"])
@@ -235,6 +259,12 @@ class TestPlugins:
         ("hook", "spec", "target", "expected"),
         [
             ("soma_codecs", "CodecSpec(types=('m.T',), ", "'text'", "expected a codec"),
+            (
+                "soma_codecs",
+                "CodecSpec(types=('m.T',), ",
+                "type('C', (), dict(kind=1, type_name=1, dump=1, load=1))",
+                "is a type; expected a codec object",
+            ),
             ("soma_event_sinks", "EventSinkSpec(", "7", "expected something that can be called"),
         ],
     )
@@ -265,15 +295,73 @@ def test_a_name_in_any_script_is_shown_and_found(tmp_path):
     assert run_soma(["größe-日本"], tmp_path, PYTHONUTF8="1").stdout == "one ran\n"
 
 
-def test_a_closed_pipe_is_not_a_traceback(tmp_path):
-    done = subprocess.run(
-        ["/bin/bash", "-c", f"{sys.executable} -m soma plugins list --all --json | head -n 1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["plugins", "list", "--all"]])
+def test_a_closed_pipe_is_not_a_traceback(words):
+    reader, writer = os.pipe()
+    os.close(reader)  # nobody reads, from the start
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "soma", *words],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipeError" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "typed", "status"),
+    [
+        ("return True", "", 0),
+        ("return 3", "", 0),
+        ("click.get_current_context().exit(3)", "", 3),
+        ("raise click.ClickException('no')", "", 1),
+        ("raise click.UsageError('no')", "", 2),
+        ("click.confirm('sure?', abort=True)", "n\\n", 1),
+        ("click.confirm('sure?', abort=True)", "", 1),
+        ("raise SystemExit(4)", "", 4),
+        ("raise soma.UnknownName('no such thing')", "", 1),
+    ],
+)
+def test_the_exit_status_of_a_command(body, typed, status, tmp_path):
+    write_plugin(
+        tmp_path,
+        "one",
+        cli=f"import click, soma\n\n@click.command()\ndef command():\n    {body}\n",
     )
-    assert done.stdout == "[\n"
+    done = run_python(
+        f"""
+        import io, sys
+        sys.stdin = io.TextIOWrapper(io.BytesIO(b"{typed}"))
+        from soma.cli.root import run
+        sys.exit(run(["one"]))
+        """,
+        tmp_path,
+    )
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"), [("soma ", {"one", "two", "plugins"}), ("soma plugins s", {"show"})]
+)
+def test_a_shell_completes_beside_a_broken_command(line, offered, tmp_path):
+    write_plugin(tmp_path, "one", cli="import module_nobody_has\n")
+    write_plugin(tmp_path, "two")
+    words = line.split(" ")
+    done = run_soma(
+        [],
+        tmp_path,
+        _SOMA_COMPLETE="bash_complete",
+        COMP_WORDS=line,
+        COMP_CWORD=str(len(words) - 1),
+    )
+    assert {row.partition(",")[2] for row in done.stdout.split()} >= offered
     assert "Traceback" not in done.stderr
 
 

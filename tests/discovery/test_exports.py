@@ -5,9 +5,14 @@ The fake package stands first on the path, so it is the one that is found, insta
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
-from support.distributions import run_python, write_distribution
+import soma
+from support.distributions import run_python, run_soma, write_distribution, write_plugin
 
 STUDY = "soma-study"
 
@@ -130,6 +135,63 @@ def test_a_package_too_old_to_have_the_name_says_so(tmp_path):
             "Upgrade it with: pip install --upgrade soma-study"
         )
     ]
+
+
+def test_a_package_of_exports_only_is_listed_shown_and_checked(tmp_path):
+    write_study(tmp_path, body="import module_nobody_has")
+    rows = {
+        row["name"]: row for row in json.loads(run_soma("plugins list --json", tmp_path).stdout)
+    }
+    assert rows["soma-study"]["exports"] == ["Study", "study"]
+    shown = run_soma("plugins show soma-study", tmp_path)
+    assert shown.returncode == 0
+    assert "exports      soma.Study" in shown.stdout
+    assert "broken       soma.Study: BrokenPackage: soma.Study comes from" in shown.stdout
+    assert "No module named 'module_nobody_has'" in shown.stdout
+    checked = run_soma("plugins check soma-study", tmp_path)
+    assert checked.returncode == 1
+    assert "soma-study: export soma.Study: FAILED" in checked.stdout
+    assert "soma-study: export soma.study: ok" in checked.stdout
+
+
+def test_metadata_of_the_family_that_cannot_be_read_is_named(tmp_path):
+    write_distribution(tmp_path, STUDY, entry_points="[soma]\nno equals sign\n")
+    lines = printed(
+        """
+        import soma
+        print("Study" in dir(soma))
+        try:
+            from soma import Study
+        except soma.BrokenPackage as error:
+            print(error)
+        """,
+        tmp_path,
+    )
+    assert lines[0] == "False"
+    assert lines[1].startswith("soma.Study comes from soma-study, whose metadata cannot be read: ")
+    assert run_soma("plugins list", tmp_path).returncode == 0
+
+
+def test_a_name_that_the_installed_package_does_not_offer_says_so(tmp_path):
+    write_plugin(tmp_path, "soma-worker")
+    done = run_soma("coordinator", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: The command 'coordinator' comes from soma-worker, and the installed soma-worker "
+        "1.0 does not have it. Upgrade it with: pip install --upgrade soma-worker\n"
+    )
+
+
+def test_every_name_that_dir_lists_can_be_had(tmp_path):
+    write_study(tmp_path)
+    assert printed(
+        """
+        import inspect, pydoc, soma
+        inspect.getmembers(soma)
+        print(len(pydoc.render_doc(soma)) > 1000)
+        """,
+        tmp_path,
+    ) == ["True"]
 
 
 def test_an_unknown_name_is_a_plain_attribute_error():
@@ -311,8 +373,9 @@ class TestSomatize:
 
     @pytest.mark.parametrize("module", ["soma", "somatize"])
     def test_the_original_beside_it_is_told_in_one_sentence(self, module, tmp_path):
-        write_distribution(tmp_path, "somatize", version="0.5.1")
-        done = run_python(f"import {module}", tmp_path)
+        site = tmp_path / "site-packages"
+        write_distribution(site, "somatize", version="0.5.1")
+        done = run_python(f"import sys; sys.path.append(b'odd'); import {module}", site)
         assert done.returncode == 0
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1
@@ -322,5 +385,16 @@ class TestSomatize:
         )
 
     def test_nothing_is_told_otherwise(self, tmp_path):
-        write_distribution(tmp_path, "somatized", version="1.0")
-        assert run_python("import soma, somatize", tmp_path).stderr == ""
+        site = tmp_path / "site-packages"
+        write_distribution(site, "somatized", version="1.0")
+        assert run_python("import soma, somatize", site).stderr == ""
+
+    def test_it_runs_as_a_module(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "somatize", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == f"soma {soma.__version__}\n"

@@ -10,6 +10,11 @@ import pytest
 import soma
 from soma import CommandSpec, Filter, Graph, hookimpl
 
+try:
+    from soma import Study
+except ImportError:
+    Study = None  # a name of a package that may be absent is Any, not an error
+
 
 class Add(Filter):
     def __init__(self, amount: int) -> None:

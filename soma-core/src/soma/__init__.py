@@ -14,6 +14,14 @@ TYPE_CHECKING = False  # typing alone would cost `import soma` 8 ms
 if TYPE_CHECKING:
     from typing import Any
 
+    # Any where the package is not installed.
+    from soma_study import Pbt as Pbt
+    from soma_study import Study as Study
+    from soma_study import Trial as Trial
+    from soma_torch import DifferentiableFilter as DifferentiableFilter
+    from soma_worker import Coordinator as Coordinator
+    from soma_worker import Worker as Worker
+
     from soma.errors import BrokenPackage as BrokenPackage
     from soma.errors import CycleError as CycleError
     from soma.errors import GraphError as GraphError
@@ -146,9 +154,12 @@ if not TYPE_CHECKING:  # a type checker shall know the names, not take any for o
 
     def __dir__() -> list[str]:
         """List core's own names and those whose package is installed."""
+        from importlib.util import find_spec
+
         from soma._exports import available
 
-        return sorted({*__all__, *_ROOMS, *available()})
+        rooms = _ROOMS if find_spec("pytest") is not None else _ROOMS - {"testing"}
+        return sorted({*__all__, *rooms, *available()})
 
     def _this_module() -> Any:
         import sys

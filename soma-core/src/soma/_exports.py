@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from soma._hints import EXPORTS, MODULES, install_line
-from soma.errors import BrokenPackage, MissingPackage
+from soma.errors import BrokenPackage, MissingPackage, describe_error
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -53,14 +53,14 @@ def available() -> list[str]:
 
 def exports_of(dist: str) -> list[str]:
     """Return the names of ``soma`` that this distribution provides, sorted."""
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distribution
 
     owned = {name for name, owner in (EXPORTS | MODULES).items() if owner == dist}
     if not owned:
         return []
     try:
         points = distribution(dist).entry_points.select(group=GROUP)
-    except PackageNotFoundError:
+    except Exception:  # noqa: BLE001  # not installed, or metadata that cannot be read
         return []
     return sorted(owned & {point.name for point in points})
 
@@ -77,8 +77,15 @@ def _entry_point(name: str, dist: str) -> EntryPoint:
             f"Install it with: {install_line(dist)}",
             name=f"soma.{name}",
         ) from None
-    for point in installed.entry_points.select(group=GROUP, name=name):
-        return point
+    try:
+        points = list(installed.entry_points.select(group=GROUP, name=name))
+    except Exception as error:
+        raise BrokenPackage(
+            f"soma.{name} comes from {dist}, whose metadata cannot be read: "
+            f"{describe_error(error)}. Install {dist} again"
+        ) from error
+    if points:
+        return points[0]
     raise BrokenPackage(
         f"soma.{name} comes from {dist}, and the installed {dist} {installed.version} does not "
         f"have it. Upgrade it with: pip install --upgrade {dist}"
@@ -90,5 +97,5 @@ def _broken(name: str, dist: str, cause: Exception) -> BrokenPackage:
 
     return BrokenPackage(
         f"soma.{name} comes from {dist} {version(dist)}, which is installed but failed to "
-        f"import: {type(cause).__name__}: {cause}. See: soma plugins show {dist}"
+        f"import: {describe_error(cause)}. See: soma plugins show {dist}"
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 __all__ = ["install"]
 
@@ -29,18 +30,26 @@ class _AliasLoader:
     """Gives a module that exists under one more name."""
 
     def __init__(self, real: str) -> None:
-        self._real = real
+        self.real = real
+        """The name under which the module is its own."""
         self._spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002  # loader protocol
         from importlib import import_module
 
-        module = import_module(self._real)
+        module = import_module(self.real)
         self._spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec
+
+    def get_code(self, fullname: str) -> Any:  # noqa: ARG002  # loader protocol
+        """Return the code of the module, for ``python -m somatize``."""
+        from importlib.util import find_spec
+
+        spec: Any = find_spec(self.real)
+        return spec.loader.get_code(self.real)
 
 
 class _AliasFinder:

@@ -11,12 +11,16 @@ __all__ = ["tell_if_installed"]
 def tell_if_installed() -> None:
     """Say on stderr, in one sentence, that the original is installed beside this one.
 
-    Only the names in the folders of ``sys.path`` are read: asking importlib.metadata would cost
-    every import 45 ms.
+    Only folders of packages are looked into, and only at names: asking importlib.metadata would
+    cost every import 45 ms, and a folder of data on ``sys.path`` may be large.
     """
-    for folder in dict.fromkeys(sys.path):
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  # pathlib would cost every import
+    packages = [
+        folder for folder in sys.path if str(folder).endswith(("site-packages", "dist-packages"))
+    ]
+    for folder in dict.fromkeys([own, *packages]):
         try:
-            names = os.listdir(folder or ".")  # noqa: PTH208  # pathlib would cost every import
+            names = os.listdir(folder)  # noqa: PTH208  # as above
         except OSError:
             continue
         for name in names:

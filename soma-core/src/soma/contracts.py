@@ -38,6 +38,7 @@ __all__ = [
     "Strategy",
     "StrategyContext",
     "Transport",
+    "TransportServer",
     "WorkerInfo",
 ]
 
@@ -275,7 +276,11 @@ class DataStore(Protocol):
 
 
 class Transport(Protocol):
-    """How a frame travels between a client and a worker."""
+    """How a frame travels between a client and a worker: the client half."""
+
+    @property
+    def min_bytes(self) -> int:
+        """Smallest payload it is meant for, in bytes, included."""
 
     def send(self, header: bytes, buffers: Iterator[memoryview]) -> str:
         """Send a frame and return the name under which the other side finds it.
@@ -293,6 +298,23 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release the connection. May be called twice."""
+
+
+class TransportServer(Protocol):
+    """How a frame travels between a client and a worker: the server half."""
+
+    def receive(self, name: str) -> tuple[bytes, Iterator[memoryview]]:
+        """Return the frame that the client sent under ``name``.
+
+        Raises:
+            KeyError: nothing was sent under that name, or it has expired.
+        """
+
+    def offer(self, header: bytes, buffers: Iterator[memoryview]) -> str:
+        """Hold a frame for the client and return the name under which it asks for it."""
+
+    def close(self) -> None:
+        """Stop serving. May be called twice."""
 
 
 class Session(Protocol):

@@ -31,7 +31,7 @@ def fit(topology: Topology, x: Any, y: Any = None) -> dict[str, Any]:
     states: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
     leaves = set(topology.leaves())
-    for node, inputs in _walk(topology, x, outputs):
+    for node, inputs in _walk(topology, topology.order(), x, outputs):
         filter_ = topology.nodes[node]
         if is_trainable(filter_):
             with _Noted(node, filter_, "fit"):
@@ -49,6 +49,7 @@ def forward(topology: Topology, states: Mapping[str, Any], x: Any) -> Any:
         GraphError: the graph is empty or its edges go round.
         NotFittedError: trainable nodes have no state; the message names them.
     """
+    order = topology.order()  # first: what cannot run needs no fit
     unfitted = [
         node
         for node, filter_ in topology.nodes.items()
@@ -60,17 +61,19 @@ def forward(topology: Topology, states: Mapping[str, Any], x: Any) -> Any:
             "Call g.fit(x, y) first"
         )
     outputs: dict[str, Any] = {}
-    for node, inputs in _walk(topology, x, outputs):
+    for node, inputs in _walk(topology, order, x, outputs):
         with _Noted(node, topology.nodes[node], "forward"):
             outputs[node] = topology.nodes[node].forward(inputs, states.get(node))
     leaves = topology.leaves()
     return outputs[leaves[0]] if len(leaves) == 1 else {leaf: outputs[leaf] for leaf in leaves}
 
 
-def _walk(topology: Topology, x: Any, outputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _walk(
+    topology: Topology, order: list[str], x: Any, outputs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """Yield (id, input) of every node in order; the caller fills ``outputs`` in between."""
     feeding = topology.predecessors()
-    for node in topology.order():
+    for node in order:
         sources = feeding[node]
         if not sources:
             yield node, x

@@ -6,6 +6,11 @@
     ├── InvalidFilter (TypeError)         an object that cannot be a node
     ├── UnknownNode (KeyError)            an id that is not in this graph
     ├── NotFittedError (RuntimeError)     forward before fit
+    ├── CacheConfigError (TypeError)      something in a node has no hash; names node and attribute
+    ├── CodecError (ValueError)           a codec that is no codec, or that failed at its one job
+    │   ├── MissingCodec                  nothing says how a value of this type is written down
+    │   └── UnknownKind                   bytes of a kind that nobody here can read
+    ├── FrameError (ValueError)           bytes that are not a whole, honest SOMA1 frame
     ├── UnknownName (ValueError)          a name that neither core nor a plugin provides
     ├── MissingPackage (ModuleNotFoundError)   the package that provides it is not installed
     ├── BrokenPackage (ImportError)       it is installed and does not import
@@ -25,18 +30,25 @@ from collections.abc import Iterable
 
 __all__ = [
     "BrokenPackage",
+    "CacheConfigError",
+    "CodecError",
     "CycleError",
+    "FrameError",
     "GraphError",
     "InvalidFilter",
     "InvalidSpec",
+    "MissingCodec",
     "MissingPackage",
     "NameConflict",
     "NotFittedError",
     "PluginError",
     "SomaError",
+    "UnknownKind",
     "UnknownName",
     "UnknownNode",
+    "describe_error",
     "did_you_mean",
+    "format_traceback",
 ]
 
 
@@ -66,6 +78,26 @@ class UnknownNode(SomaError, KeyError):
 
 class NotFittedError(SomaError, RuntimeError):
     """``forward`` was called while a trainable node has no state yet."""
+
+
+class CacheConfigError(SomaError, TypeError):
+    """Something that a node is made of cannot be hashed. The message names node and attribute."""
+
+
+class CodecError(SomaError, ValueError):
+    """A codec is not what a codec has to be, or failed to write or read a value."""
+
+
+class MissingCodec(CodecError):
+    """Nothing says how a value of this type is written down. The message says where it stands."""
+
+
+class UnknownKind(CodecError):
+    """The bytes were written by a codec that is not registered here."""
+
+
+class FrameError(SomaError, ValueError):
+    """The bytes are not a SOMA1 frame, or one that was cut, damaged or made up."""
 
 
 class UnknownName(SomaError, ValueError):
@@ -110,3 +142,27 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     shown = ", ".join(repr(candidate) for candidate in candidates[:20])
     more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""  # noqa: PLR2004
     return f" Known: {shown}{more}."
+
+
+def describe_error(error: BaseException) -> str:
+    """Return ``ValueError: what it says``, whatever the exception's own methods do."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # somebody else's __str__
+        text = "(its message cannot be shown)"
+    return _printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return the traceback as text that any terminal takes."""
+    import traceback
+
+    try:
+        return _printable("".join(traceback.format_exception(error)))
+    except Exception:  # noqa: BLE001  # somebody else's __str__
+        return f"The traceback of a {type(error).__name__} cannot be shown.\n"
+
+
+def _printable(text: str) -> str:
+    """Write out what no encoding holds, such as the half of a pair in an undecodable file name."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -8,9 +8,10 @@ Learning into the return value is what lets Soma keep, send and restore what was
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
-from soma.dsl import Composable
+from soma.dsl import Chain, Composable
 from soma.errors import InvalidFilter
 
 __all__ = ["Filter", "check_filter", "is_trainable"]
@@ -38,12 +39,20 @@ def check_filter(node: object) -> None:
     """Refuse what cannot be a node.
 
     Raises:
-        InvalidFilter: it is a class rather than an object, it has no ``forward``, its ``_kind`` is
-            neither of the two words, or it says that it learns and has no ``fit``.
+        InvalidFilter: it is a class rather than an object, it has no ``forward`` or is an
+            effectful step (has ``poll``), its ``_kind`` is neither of the two words, it says that
+            it learns and has no ``fit``, or a method cannot be called with its two values.
     """
     name = node.__name__ if isinstance(node, type) else type(node).__name__
+    if isinstance(node, Chain):
+        raise InvalidFilter(f"{node!r} is an expression of several nodes: Graph.somatize({node!r})")
     if isinstance(node, type):
         raise InvalidFilter(f"{name} is a class; a node is an object of it: {name}(...)")
+    if callable(getattr(node, "poll", None)):
+        raise InvalidFilter(
+            f"{name} has poll(ctx), which makes it an effectful step, and steps cannot run in this "
+            "release. A filter has forward(x, state) and no poll"
+        )
     if not callable(getattr(node, "forward", None)):
         raise InvalidFilter(
             f"An object of class {name} cannot be a node: it has no forward(x, state) method. "
@@ -56,3 +65,21 @@ def check_filter(node: object) -> None:
         )
     if kind == "trainable" and not callable(getattr(node, "fit", None)):
         raise InvalidFilter(f"{name} says _kind = 'trainable' and has no fit(x, y) method")
+    _check_takes(name, node, "forward", "(x, state)", "state is None where there is no fit")
+    if is_trainable(node):
+        _check_takes(name, node, "fit", "(x, y)", "y is None where there are no labels")
+
+
+def _check_takes(name: str, node: Any, method: str, wanted: str, remark: str) -> None:
+    """Refuse a method that cannot be called with two values."""
+    try:
+        signature = inspect.signature(getattr(node, method))
+    except (TypeError, ValueError):  # written in C: it will show when it is called
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise InvalidFilter(
+            f"{name}.{method} takes {signature}, and a node's {method} is called with {wanted}; "
+            f"{remark}"
+        ) from None

@@ -35,6 +35,7 @@ class Graph:
         self._nodes: dict[str, Any] = {}
         self._edges: dict[tuple[str, str], None] = {}  # an ordered set
         self._states: dict[str, Any] = {}
+        self._last_number: dict[str, int] = {}  # the last that made an id unique
 
     @overload
     def node(self, filter_: Any, /) -> str: ...
@@ -76,10 +77,15 @@ class Graph:
             UnknownNode: there is no node of that id; the message names the nearest.
         """
         for id_ in (source, target):
+            if not isinstance(id_, str):
+                raise UnknownNode(
+                    f"edge takes the ids of two nodes, not a {type(id_).__name__}: g.node(filter) "
+                    "returns the id"
+                )
             if id_ not in self._nodes:
                 raise UnknownNode(
                     f"edge({source!r}, {target!r}): {id_!r} is not in this graph."
-                    f"{did_you_mean(str(id_), self._nodes)}"
+                    f"{did_you_mean(id_, self._nodes)}"
                 )
         self._edges[source, target] = None
 
@@ -132,17 +138,21 @@ class Graph:
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def __bool__(self) -> bool:
+        return True  # an empty graph is a graph: `graph or default` must not drop it
+
     def __repr__(self) -> str:
-        return f"<Graph: {len(self._nodes)} nodes, {len(self._edges)} edges>"
+        return f"<Graph: nodes={len(self._nodes)}, edges={len(self._edges)}>"
 
     def _topology(self) -> Topology:
         return Topology(nodes=dict(self._nodes), edges=tuple(self._edges))
 
     def _free_id(self, wanted: str) -> str:
-        id_, number = wanted, 1
+        id_, number = wanted, self._last_number.get(wanted, 1)
         while id_ in self._nodes:
             number += 1
             id_ = f"{wanted}_{number}"
+        self._last_number[wanted] = number
         return id_
 
 

@@ -21,7 +21,14 @@ from typing import Any
 
 from soma import _discovery
 from soma._hints import NAMES, install_line
-from soma.errors import BrokenPackage, MissingPackage, NameConflict, UnknownName, did_you_mean
+from soma.errors import (
+    BrokenPackage,
+    MissingPackage,
+    NameConflict,
+    UnknownName,
+    describe_error,
+    did_you_mean,
+)
 from soma.specs import Spec
 
 __all__ = ["Catalog", "Offer", "Registry", "default", "load_target"]
@@ -33,8 +40,10 @@ class Offer:
 
     spec: Spec
     dist: str
-    """Name of the distribution, as its metadata spells it."""
+    """Name of the distribution, in its normalised spelling."""
     version: str
+    entry_point: str = ""
+    """Name of the plugin's entry point: one distribution may have several plugins."""
 
     def describe(self) -> str:
         """Return ``command 'hello'``."""
@@ -70,7 +79,7 @@ def load_target(target: str) -> Any:
 
 
 class Registry:
-    """Offers by name. Safe for threads: its tables are built once and only read.
+    """Offers by name. Safe for threads: at worst an object is fetched twice.
 
     Args:
         builtins: returns what core itself offers; asked first, and never replaced.
@@ -138,7 +147,7 @@ class Registry:
         except (Exception, SystemExit) as error:
             raise BrokenPackage(
                 f"The {offer.describe()} comes from {offer.dist} {offer.version}, which is "
-                f"installed but failed to import: {type(error).__name__}: {error}. "
+                f"installed but failed to import: {describe_error(error)}. "
                 f"See: soma plugins show {offer.dist}"
             ) from error
 
@@ -150,6 +159,12 @@ class Registry:
             return BrokenPackage(
                 f"The {label} {name!r} comes from {dist}, which is installed but was left out: "
                 f"{left_out[dist]}. See: soma plugins show {dist}"
+            )
+        version = _installed_version(dist) if dist is not None else None
+        if version is not None:
+            return BrokenPackage(
+                f"The {label} {name!r} comes from {dist}, and the installed {dist} {version} does "
+                f"not have it. Upgrade it with: pip install --upgrade {dist}"
             )
         if dist is not None:
             return MissingPackage(
@@ -174,9 +189,24 @@ def _of_kind(catalog: Catalog, kind: type[Spec]) -> Iterator[Offer]:
     return (offer for offer in catalog.offers if isinstance(offer.spec, kind))
 
 
+def _installed_version(dist: str) -> str | None:
+    from importlib.metadata import version
+
+    try:
+        return version(dist)
+    except Exception:  # noqa: BLE001  # not installed, or too damaged to say its version
+        return None
+
+
 def _conflict(name: str, kind: type[Spec], claims: list[Offer]) -> str:
-    who = " and ".join(sorted(f"{offer.dist} {offer.version}" for offer in claims))
     dists = sorted({offer.dist for offer in claims})
+    if len(dists) == 1:
+        points = " and ".join(sorted(repr(offer.entry_point) for offer in claims))
+        return (
+            f"The {kind.label} {name!r} is claimed by two plugins of {dists[0]}, {points}, so "
+            "neither is used. Offer it in one of them"
+        )
+    who = " and ".join(sorted({f"{offer.dist} {offer.version}" for offer in claims}))
     out = " or ".join(f"pip uninstall {dist}" for dist in dists)
     return (
         f"The {kind.label} {name!r} is claimed by {who}, so neither is used. "

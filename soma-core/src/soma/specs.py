@@ -11,6 +11,7 @@ plugin that wrote it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -51,8 +52,17 @@ def _target(value: object) -> str:
     return "'package.module:attribute'"
 
 
+def _target_or_nothing(value: object) -> str:
+    return "" if value == "" else _target(value)
+
+
 def _text(value: object) -> str:
-    return "" if isinstance(value, str) and "\n" not in value else "one line of text"
+    return "" if isinstance(value, str) and value.isprintable() else "one line of text"
+
+
+def _command_name(value: object) -> str:
+    plain = isinstance(value, str) and not value.startswith("-") and len(value.split()) == 1
+    return "" if plain and not _name(value) else "one word that does not start with '-'"
 
 
 def _names(value: object) -> str:
@@ -63,6 +73,16 @@ def _names(value: object) -> str:
 
 def _some_names(value: object) -> str:
     return "" if not _names(value) and value else "a tuple of at least one text"
+
+
+def _schemes(value: object) -> str:
+    right = isinstance(value, tuple) and value and all(map(_is_scheme, value))
+    return "" if right else "a tuple of URL schemes in small letters, without '://'"
+
+
+def _is_scheme(value: object) -> bool:
+    # RFC 3986, section 3.1
+    return isinstance(value, str) and re.fullmatch(r"[a-z][a-z0-9+.-]*", value) is not None
 
 
 def _flag(value: object) -> str:
@@ -146,12 +166,15 @@ class TransportSpec(Spec):
     label: ClassVar[str] = "transport"
     alias_field: ClassVar[str] = "schemes"
 
-    schemes: tuple[str, ...] = _field(_some_names)
+    schemes: tuple[str, ...] = _field(_schemes)
     """URL schemes it serves, without ``://``."""
     min_bytes: int = _field(_count, default=0)
     """Smallest payload it is meant for, included."""
     streaming: bool = _field(_flag, default=False)
     """Whether it can send a payload whose length is not known yet."""
+    server: str = _field(_target_or_nothing, default="")
+    """The server half, ``"package.module:attribute"``: called ``(**options)``, returns a
+    ``TransportServer``. Empty: the worker's own port serves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +225,7 @@ class RunnerSpec(Spec):
     label: ClassVar[str] = "runner"
     alias_field: ClassVar[str] = "schemes"
 
-    schemes: tuple[str, ...] = _field(_some_names)
+    schemes: tuple[str, ...] = _field(_schemes)
     """URL schemes it serves, without ``://``: ``("ws", "wss")``."""
 
 
@@ -245,6 +268,9 @@ class CommandSpec(Spec):
 
     hook: ClassVar[str] = "soma_commands"
     label: ClassVar[str] = "command"
+
+    name: str = _field(_command_name)
+    """What users type after ``soma``: one word."""
 
 
 SPECS: Mapping[str, type[Spec]] = MappingProxyType(

@@ -12,6 +12,9 @@ from soma.errors import CycleError, GraphError
 
 __all__ = ["Topology"]
 
+_SHOWN = 20
+"""Nodes of a cycle that a message shows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -46,5 +49,13 @@ class Topology:
         try:
             return list(TopologicalSorter(self.predecessors()).static_order())
         except _GraphlibCycle as error:
-            path = " -> ".join(error.args[1])
+            path = " -> ".join(_elided(error.args[1]))
             raise CycleError(f"The edges go round in a circle: {path}. Take one away") from None
+
+
+def _elided(path: list[str]) -> list[str]:
+    """Return a long path without its middle."""
+    if len(path) <= _SHOWN:
+        return path
+    half = _SHOWN // 2
+    return [*path[:half], f"... {len(path) - 2 * half} more ...", *path[-half:]]

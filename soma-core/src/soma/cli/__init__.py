@@ -6,6 +6,7 @@ when it is run, so that the command starts quickly however many plugins are inst
 
 from __future__ import annotations
 
+import os
 import sys
 
 from soma._version import __version__
@@ -16,7 +17,11 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line and exit with its status."""
     if sys.argv[1:] == ["--version"]:
-        print(f"soma {__version__}")  # noqa: T201  # the answer
+        try:
+            print(f"soma {__version__}", flush=True)  # noqa: T201  # the answer
+        except BrokenPipeError:
+            # Nobody reads it; without this the interpreter would complain when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     from soma.cli.root import run
 

@@ -6,14 +6,17 @@ import json
 import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 import click
 from packaging.utils import canonicalize_name
 
 from soma._exports import exports_of
-from soma.errors import did_you_mean
-from soma.plugins import PluginReport, builtin_report, conflicts, reports
+from soma.errors import describe_error, did_you_mean, format_traceback
+from soma.plugins import PluginReport, builtin_report, reports
+from soma.plugins.report import conflicts, name_claimants
+from soma.registry import load_target
 from soma.specs import SPECS
 
 __all__ = ["plugins"]
@@ -53,6 +56,9 @@ def show(*, name: str, as_json: bool) -> None:
     """Show all that is known of the plugin NAME, its traceback included."""
     found = _reports()
     rows = [_row(report, found) for report in _named(name, found)]
+    with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
+        for row in rows:
+            row["broken"] = _broken_parts(row)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -88,8 +94,32 @@ def check(*, name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
-        click.echo(f"{len(results)} checks, {failed} failed")
+        click.echo(f"{len(results)} check{'s' * (len(results) != 1)}, {failed} failed")
     click.get_current_context().exit(1 if failed else 0)
+
+
+def _broken_parts(row: dict[str, Any]) -> list[dict[str, str]]:
+    """Load what the plugin offers, and return what does not load, with its traceback."""
+    import soma
+
+    loaders = {
+        f"{one['kind']} {one['name']}": partial(load_target, one["target"])
+        for one in row["provides"]
+    }
+    loaders |= {f"soma.{name}": partial(getattr, soma, name) for name in row["exports"]}
+    found = []
+    for what, load in loaders.items():
+        try:
+            load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # shown, whatever it is
+            found.append(
+                {
+                    "what": what,
+                    "error": describe_error(error),
+                    "traceback": format_traceback(error),
+                }
+            )
+    return found
 
 
 def _reports() -> tuple[PluginReport, ...]:
@@ -111,12 +141,11 @@ def _named(name: str, found: tuple[PluginReport, ...]) -> tuple[PluginReport, ..
 
 def _row(report: PluginReport, found: tuple[PluginReport, ...]) -> dict[str, Any]:
     clashes = [
-        f"{label} {name}: also claimed by "
-        + " and ".join(sorted({one.dist for one in who} - {report.dist}))
+        f"{label} {name} is claimed by {name_claimants(who)}, so neither is used"
         for (label, name), who in conflicts(found).items()
         if report in who
     ]
-    clash_fix = "remove one of the two plugins" if clashes else ""
+    clash_fix = "offer it in one of them only, or remove the other" if clashes else ""
     return {
         "name": report.dist,
         "version": report.version,
@@ -163,9 +192,11 @@ def _print_table(rows: Iterable[dict[str, Any]]) -> None:
 
 def _lines(row: dict[str, Any]) -> Iterable[str]:
     yield f"{row['name']} {row['version']}: {row['status']}"
-    yield f"  entry point  {row['entry_point']} = {row['module']}"
-    yield f"  file         {row['file'] or 'not found'}"
-    yield f"  hooks        {', '.join(row['hooks']) or 'none'}"
+    if row["entry_point"]:
+        yield f"  entry point  {row['entry_point']} = {row['module']}"
+        yield f"  file         {row['file'] or 'not found'}"
+        unread = "none" if row["status"] == "ok" else "not read"
+        yield f"  hooks        {', '.join(row['hooks']) or unread}"
     for one in row["provides"]:
         summary = f"  {one['summary']}" if one["summary"] else ""
         yield f"  provides     {one['kind']} {one['name']} ({one['target']}){summary}"
@@ -178,5 +209,12 @@ def _lines(row: dict[str, Any]) -> Iterable[str]:
     if row["fix"]:
         yield f"  fix          {row['fix']}"
     if row["traceback"]:
-        yield "  traceback"
-        yield from (f"    {line}" for line in row["traceback"].rstrip().splitlines())
+        yield from _indented("traceback", row["traceback"])
+    for one in row["broken"]:
+        yield f"  broken       {one['what']}: {one['error']}"
+        yield from _indented("traceback", one["traceback"])
+
+
+def _indented(title: str, text: str) -> Iterable[str]:
+    yield f"  {title}"
+    yield from (f"    {line}" for line in text.rstrip().splitlines())

@@ -9,8 +9,9 @@ import click
 from soma._hints import NAMES
 from soma._version import __version__
 from soma.errors import SomaError, UnknownName, did_you_mean
-from soma.plugins import conflicts, reports
+from soma.plugins import builtin_report, reports
 from soma.plugins.locate import locate
+from soma.plugins.report import conflicts, name_claimants
 from soma.registry import Offer, default
 from soma.specs import CommandSpec
 
@@ -25,29 +26,39 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return sorted({offer.spec.name for offer in _offers()})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command; what it returns is nobody's exit status."""
+        super().invoke(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         try:
             command = default().get(cmd_name, CommandSpec)
         except UnknownName:
             return None
         except SomaError as error:
+            if ctx.resilient_parsing:  # a shell completes a line: one broken command is no reason
+                return click.Command(cmd_name)  # to complete nothing
             raise click.ClickException(str(error)) from error
         if not isinstance(command, click.Command):
             offer = default().find(cmd_name, CommandSpec)
             raise click.ClickException(
                 f"The command {cmd_name!r} of {offer.dist} {offer.version} is not a click.Command "
-                f"but a {type(command).__name__}. See: soma plugins check {offer.dist}"
+                f"but of type {type(command).__name__}. See: soma plugins check {offer.dist}"
             )
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None:
             hinted = [of for label, of in NAMES if label == CommandSpec.label]
             near = did_you_mean(name, [*self.list_commands(ctx), *hinted])
+            if "Did you mean" not in near:
+                near = did_you_mean(name, self.list_commands(ctx))
             ctx.fail(f"There is no command {name!r}.{near}")
         return name, command, args[1:]
 
@@ -63,8 +74,6 @@ class _LazyGroup(click.Group):
 
 def _offers() -> tuple[Offer, ...]:
     """Return the commands there are; a strict environment may not keep help from working."""
-    from soma.plugins import builtin_report
-
     found = (*builtin_report().offers, *(offer for report in reports() for offer in report.offers))
     return tuple(offer for offer in found if isinstance(offer.spec, CommandSpec))
 
@@ -72,8 +81,7 @@ def _offers() -> tuple[Offer, ...]:
 def _summary(offer: Offer) -> str:
     claimants = conflicts(reports()).get((offer.spec.label, offer.spec.name), ())
     if claimants:
-        who = " and ".join(sorted(report.dist for report in claimants))
-        return f"(broken) claimed by {who}"
+        return f"(broken) claimed by {name_claimants(claimants)}"
     module = offer.spec.target.partition(":")[0]
     if locate(module) is None:
         return f"(broken) {offer.dist} {offer.version} has no module {module}"
@@ -98,9 +106,11 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Aborted.", err=True)
+    except KeyboardInterrupt:
         return _INTERRUPTED
+    except click.Abort as error:  # what click makes of Ctrl-C, and of "no" to a question
+        click.echo("Aborted.", err=True)
+        return _INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
     except SomaError as error:
         click.echo(f"Error: {error}", err=True)
         return 1

@@ -15,9 +15,11 @@ import sys
 import threading
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from types import MappingProxyType
 
+from soma._exports import exports_of
+from soma._hints import EXPORTS, MODULES
 from soma._version import __version__
 from soma.errors import PluginError
 from soma.plugins.candidates import Candidate, find_candidates, let_in_by_environment
@@ -34,6 +36,8 @@ __all__ = [
     "installed_catalog",
     "reports",
 ]
+
+_LOADING_TIMEOUT_S = 30.0
 
 _lock = threading.RLock()
 _discovering = False
@@ -80,10 +84,17 @@ def reports() -> tuple[PluginReport, ...]:
     """Return the reports of this process; discovers once and tells of each failure on stderr.
 
     Raises:
-        PluginError: a plugin asked for a plugin's name while it was itself being loaded.
+        PluginError: a plugin asked for a plugin's name while it was itself being loaded, or
+            another thread has been loading plugins for 30 s.
     """
     global _discovering  # noqa: PLW0603  # guards the one discovery of the process
-    with _lock:
+    # Waiting has a limit: whoever loads plugins may itself wait for an import of this thread.
+    if not _lock.acquire(timeout=_LOADING_TIMEOUT_S):
+        raise PluginError(
+            f"Plugins are still being loaded by another thread after {_LOADING_TIMEOUT_S:.0f} s. "
+            "If a module asks for plugins while it is imported, ask for them later"
+        )
+    try:
         if _discovering:
             raise PluginError(
                 "A plugin asked for something that plugins provide while plugins were still being "
@@ -94,15 +105,18 @@ def reports() -> tuple[PluginReport, ...]:
             return _reports_once()
         finally:
             _discovering = False
+    finally:
+        _lock.release()
 
 
 @cache
 def _reports_once() -> tuple[PluginReport, ...]:
-    found = discover()
+    found = _with_exporters(discover())
     for report in found:
         if report.status == "failed":
             _tell(
-                f"left out the plugin {report.dist} {report.version}: {report.error}. "
+                f"left out the plugin {report.dist} {report.version}: "
+                f"{report.error.rstrip('.')}{'' if report.error.endswith('?') else '.'} "
                 f"Fix: {report.fix} (more: soma plugins show {report.dist})"
             )
     for name in sorted(
@@ -125,7 +139,7 @@ def installed_catalog() -> Catalog:
     """
     found = reports()
     failed = [report for report in found if report.status == "failed"]
-    if failed and os.environ.get("SOMA_STRICT_PLUGINS", "") not in ("", "0"):
+    if failed and _is_strict():
         raise PluginError(
             "SOMA_STRICT_PLUGINS is set, and these plugins failed: "
             + "; ".join(f"{one.dist} {one.version}: {one.error} (fix: {one.fix})" for one in failed)
@@ -140,6 +154,23 @@ def installed_catalog() -> Catalog:
             }
         ),
     )
+
+
+def _with_exporters(found: tuple[PluginReport, ...]) -> tuple[PluginReport, ...]:
+    """Add a row for each package of the family that has names of ``soma`` and no hook."""
+    listed = {report.dist for report in found}
+    family = sorted({*EXPORTS.values(), *MODULES.values()} - listed)
+    rows = [
+        PluginReport(dist=dist, version=version(dist), entry_point="", module="")
+        for dist in family
+        if exports_of(dist)
+    ]
+    return tuple(sorted((*found, *rows), key=lambda report: report.key))
+
+
+def _is_strict() -> bool:
+    value = os.environ.get("SOMA_STRICT_PLUGINS", "")
+    return value.strip().casefold() not in ("", "0", "false", "no", "off")
 
 
 def _off(candidate: Candidate) -> PluginReport:

@@ -6,6 +6,8 @@ check`` runs them and prints a table; ``soma.testing.plugin_checks`` turns them 
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
-from soma.plugins.report import PluginReport, conflicts
+from soma._exports import exports_of
+from soma.errors import describe_error
+from soma.plugins.report import PluginReport, conflicts, name_claimants
 from soma.plugins.requirements import unmet
 from soma.registry import Offer, load_target
 from soma.specs import CodecSpec, CommandSpec
@@ -35,6 +39,15 @@ HEAVY = (
 """Packages that importing a plugin's module may not bring in: they cost everybody's start-up."""
 
 _IMPORT_TIMEOUT_S = 60.0
+_MARK = "soma-imports-lightly:"
+_LOOK = f"""
+import json, sys
+module, sys.path[:], heavy = sys.argv[1], json.loads(sys.argv[2]), set(json.loads(sys.argv[3]))
+import soma
+before = set(sys.modules)
+__import__(module)
+print("\\n{_MARK}" + json.dumps(sorted(heavy & (set(sys.modules) - before))))
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +62,28 @@ class Check:
 def iter_checks(reports: tuple[PluginReport, ...], dist: str) -> Iterator[Check]:
     """Yield the checks of every plugin of a distribution, given the reports of the process."""
     for report in reports:
-        if report.dist != dist:
-            continue
-        yield Check(name="loads", run=_raise_if(_why_not_loaded(report)))
-        if report.status != "ok":
-            continue
-        yield Check(name="requirements", run=partial(_requirements, dist))
-        yield Check(name="imports lightly", run=partial(_light, report.module))
-        for (label, name), who in conflicts(reports).items():
-            if report in who:
-                others = " and ".join(sorted({f"{one.dist} {one.version}" for one in who}))
-                sentence = f"the {label} {name!r} is claimed by {others}, so neither is used"
-                yield Check(name=f"{label} {name} is its own", run=_raise_if(sentence))
-        for offer in report.offers:
-            yield Check(name=offer.describe(), run=partial(_target, offer))
+        if report.dist == dist:
+            yield from _checks_of(report, reports)
+    for name in exports_of(dist):
+        yield Check(name=f"export soma.{name}", run=partial(_export, name))
+
+
+def _checks_of(report: PluginReport, reports: tuple[PluginReport, ...]) -> Iterator[Check]:
+    if not report.entry_point:
+        return  # it has exports only
+    yield Check(name="loads", run=_raise_if(_why_not_loaded(report)))
+    if report.status != "ok":
+        return
+    yield Check(name="requirements", run=partial(_requirements, report.dist))
+    yield Check(name="imports lightly", run=partial(_light, report.module))
+    for (label, name), who in conflicts(reports).items():
+        if report in who:
+            sentence = (
+                f"the {label} {name!r} is claimed by {name_claimants(who)}, so neither is used"
+            )
+            yield Check(name=f"{label} {name} is its own", run=_raise_if(sentence))
+    for offer in report.offers:
+        yield Check(name=offer.describe(), run=partial(_target, offer))
 
 
 def _raise_if(sentence: str) -> Callable[[], None]:
@@ -91,13 +112,10 @@ def _requirements(dist: str) -> None:
 
 def _light(module: str) -> None:
     """Import the module in a fresh interpreter and look at what came with it."""
-    code = (
-        "import sys; sys.path[:] = eval(sys.argv[2]); import soma; __import__(sys.argv[1]);"
-        " print(*sorted(set(eval(sys.argv[3])) & set(sys.modules)))"
-    )
+    path = json.dumps(list(map(os.fsdecode, sys.path)))
     try:
         done = subprocess.run(  # noqa: S603  # our own interpreter, our own text
-            [sys.executable, "-c", code, module, repr(sys.path), repr(HEAVY)],
+            [sys.executable, "-c", _LOOK, module, path, json.dumps(HEAVY)],
             capture_output=True,
             text=True,
             timeout=_IMPORT_TIMEOUT_S,
@@ -111,7 +129,7 @@ def _light(module: str) -> None:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         raise AssertionError(f"{module} does not import in a fresh interpreter: {last[0]}")
-    greedy = done.stdout.split()
+    greedy = json.loads(done.stdout.rpartition(_MARK)[2])
     if greedy:
         raise AssertionError(
             f"importing {module} brings in {', '.join(greedy)}, which slows every start of soma; "
@@ -119,14 +137,21 @@ def _light(module: str) -> None:
         )
 
 
+def _export(name: str) -> None:
+    import soma
+
+    try:
+        getattr(soma, name)
+    except (Exception, SystemExit) as error:  # a check reports whatever a package's code does
+        raise AssertionError(describe_error(error)) from error
+
+
 def _target(offer: Offer) -> None:
     spec = offer.spec
     try:
         found: Any = load_target(spec.target)
     except (Exception, SystemExit) as error:  # a check reports whatever a plugin's code does
-        raise AssertionError(
-            f"{spec.target} does not load: {type(error).__name__}: {error}"
-        ) from error
+        raise AssertionError(f"{spec.target} does not load: {describe_error(error)}") from error
     if isinstance(spec, CommandSpec):
         from click import Command
 
@@ -134,8 +159,8 @@ def _target(offer: Offer) -> None:
     elif isinstance(spec, CodecSpec):
         from soma.contracts import Codec
 
-        fits = isinstance(found, Codec)
-        expected = "a codec, with kind, type_name, dump and load"
+        fits = isinstance(found, Codec) and not isinstance(found, type)
+        expected = "a codec object, with kind, type_name, dump and load"
     else:
         fits, expected = callable(found), "something that can be called"
     if not fits:

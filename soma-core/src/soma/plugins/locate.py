@@ -24,6 +24,9 @@ def locate(name: str) -> ModuleSpec | None:
         found = _ask_finders(so_far, path)
         if found is None:
             return None
+        real = getattr(found.loader, "real", None)  # a second name of the family
+        if real is not None:
+            return locate(real + name[len(so_far) :])
         path = found.submodule_search_locations
         if path is None and so_far != name:
             return None  # a plain module has no submodules

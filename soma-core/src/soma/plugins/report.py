@@ -10,7 +10,7 @@ from typing import Literal
 from soma.registry import Offer
 from soma.specs import Spec
 
-__all__ = ["Claim", "PluginReport", "Status", "claims_of", "conflicts"]
+__all__ = ["Claim", "PluginReport", "Status", "claims_of", "conflicts", "name_claimants"]
 
 Claim = tuple[str, str]
 """(kind of thing, name): what at most one plugin may have."""
@@ -66,3 +66,11 @@ def conflicts(found: Sequence[PluginReport]) -> dict[Claim, tuple[PluginReport, 
             for claim in claims_of(offer.spec):
                 claimants[claim].append(report)
     return {claim: tuple(who) for claim, who in claimants.items() if len(who) > 1}
+
+
+def name_claimants(who: Sequence[PluginReport]) -> str:
+    """Return ``first 1.0 and second 1.0``, or the entry points where it is one distribution."""
+    if len({report.dist for report in who}) == 1:
+        points = " and ".join(sorted(repr(report.entry_point) for report in who))
+        return f"two plugins of {who[0].dist}, {points}"
+    return " and ".join(sorted({f"{report.dist} {report.version}" for report in who}))

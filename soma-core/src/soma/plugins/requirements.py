@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from soma._hints import install_line
 from soma._version import __version__
+from soma.errors import describe_error
 
 __all__ = ["Unmet", "unmet"]
 
@@ -39,16 +41,16 @@ def unmet(requires: Iterable[str], *, dist: str) -> Iterator[Unmet]:
     for line in requires:
         try:
             requirement = Requirement(line)
-        except InvalidRequirement:
+            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
             yield Unmet(
                 what=f"its metadata has a requirement that cannot be read: {line!r}",
                 fix=f"report it to the authors of {dist}, or: pip uninstall {dist}",
                 binding=False,
             )
             continue
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        yield from _look_at(requirement, dist)
+        if applies:
+            yield from _look_at(requirement, dist)
 
 
 @cache
@@ -68,6 +70,13 @@ def _look_at(requirement: Requirement, dist: str) -> Iterator[Unmet]:
             what=f"requires {name}, which is not installed",
             fix=install_line(wanted if requirement.specifier else name),
             binding=True,
+        )
+        return
+    except Exception as error:  # noqa: BLE001  # whatever damaged metadata raises
+        yield Unmet(
+            what=f"requires {name}, whose metadata cannot be read: {describe_error(error)}",
+            fix=f"install {name} again",
+            binding=False,
         )
         return
     try:
