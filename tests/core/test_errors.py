@@ -12,7 +12,11 @@ from soma import errors
 from soma._hints import EXPORTS, MODULES, NAMES, install_line
 from soma.errors import SomaError, UnknownNode, did_you_mean
 
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
+CLASSES = [
+    getattr(errors, name)
+    for name in errors.__all__
+    if name[0].isupper() and name != "IdentityWarning"
+]
 
 
 def drawn() -> dict[str, tuple[str, str]]:

@@ -32,7 +32,9 @@ def site(tmp_path_factory):
 
 def test_it_is_small():
     files = [*EXAMPLE.rglob("src/**/*.py"), *EXAMPLE.rglob("tests/*.py")]
-    assert sum(len(file.read_text().splitlines()) for file in files) < 40
+    without_the_codec = [file for file in files if file.name not in ("reading.py", "plugin.py")]
+    assert sum(len(file.read_text().splitlines()) for file in without_the_codec) < 40
+    assert sum(len(file.read_text().splitlines()) for file in files) < 110
 
 
 @pytest.mark.e2e
@@ -64,4 +66,4 @@ def test_its_own_tests_pass_against_the_installed_package(site):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "16 passed" in done.stdout

@@ -22,16 +22,25 @@ if TYPE_CHECKING:
     from soma_worker import Coordinator as Coordinator
     from soma_worker import Worker as Worker
 
+    from soma.codecs import codec as codec
+    from soma.codecs import codecs_registered as codecs_registered
     from soma.errors import BrokenPackage as BrokenPackage
+    from soma.errors import CacheConfigError as CacheConfigError
+    from soma.errors import CodecError as CodecError
     from soma.errors import CycleError as CycleError
+    from soma.errors import FrameError as FrameError
     from soma.errors import GraphError as GraphError
+    from soma.errors import IdentityWarning as IdentityWarning
     from soma.errors import InvalidFilter as InvalidFilter
     from soma.errors import InvalidSpec as InvalidSpec
+    from soma.errors import MissingCodec as MissingCodec
     from soma.errors import MissingPackage as MissingPackage
     from soma.errors import NameConflict as NameConflict
+    from soma.errors import Nameless as Nameless
     from soma.errors import NotFittedError as NotFittedError
     from soma.errors import PluginError as PluginError
     from soma.errors import SomaError as SomaError
+    from soma.errors import UnknownKind as UnknownKind
     from soma.errors import UnknownName as UnknownName
     from soma.errors import UnknownNode as UnknownNode
     from soma.filters import Filter as Filter
@@ -48,11 +57,14 @@ if TYPE_CHECKING:
     from soma.specs import RunnerSpec as RunnerSpec
     from soma.specs import StrategySpec as StrategySpec
     from soma.specs import TransportSpec as TransportSpec
+    from soma.values import Opaque as Opaque
 
 __all__ = [
     "ActionStoreSpec",
     "BrokenPackage",
+    "CacheConfigError",
     "CacheTierSpec",
+    "CodecError",
     "CodecSpec",
     "CommandSpec",
     "CycleError",
@@ -60,28 +72,38 @@ __all__ = [
     "EventSinkSpec",
     "ExecutorSpec",
     "Filter",
+    "FrameError",
     "Graph",
     "GraphError",
+    "IdentityWarning",
     "InvalidFilter",
     "InvalidSpec",
+    "MissingCodec",
     "MissingPackage",
     "NameConflict",
+    "Nameless",
     "NotFittedError",
+    "Opaque",
     "PluginError",
     "RunnerSpec",
     "SomaError",
     "StrategySpec",
     "TransportSpec",
+    "UnknownKind",
     "UnknownName",
     "UnknownNode",
     "__version__",
+    "codec",
+    "codecs_registered",
     "hookimpl",
 ]
 
 _EXPORTS = {
     "ActionStoreSpec": "soma.specs",
     "BrokenPackage": "soma.errors",
+    "CacheConfigError": "soma.errors",
     "CacheTierSpec": "soma.specs",
+    "CodecError": "soma.errors",
     "CodecSpec": "soma.specs",
     "CommandSpec": "soma.specs",
     "CycleError": "soma.errors",
@@ -89,24 +111,32 @@ _EXPORTS = {
     "EventSinkSpec": "soma.specs",
     "ExecutorSpec": "soma.specs",
     "Filter": "soma.filters",
+    "FrameError": "soma.errors",
     "Graph": "soma.graph",
     "GraphError": "soma.errors",
+    "IdentityWarning": "soma.errors",
     "InvalidFilter": "soma.errors",
     "InvalidSpec": "soma.errors",
+    "MissingCodec": "soma.errors",
     "MissingPackage": "soma.errors",
     "NameConflict": "soma.errors",
+    "Nameless": "soma.errors",
     "NotFittedError": "soma.errors",
+    "Opaque": "soma.values",
     "PluginError": "soma.errors",
     "RunnerSpec": "soma.specs",
     "SomaError": "soma.errors",
     "StrategySpec": "soma.specs",
     "TransportSpec": "soma.specs",
+    "UnknownKind": "soma.errors",
     "UnknownName": "soma.errors",
     "UnknownNode": "soma.errors",
+    "codec": "soma.codecs",
+    "codecs_registered": "soma.codecs",
     "hookimpl": "soma.hookspecs",
 }
 
-_ROOMS = frozenset({"contracts", "errors", "testing"})
+_ROOMS = frozenset({"contracts", "errors", "frame", "identity", "testing"})
 """Modules that may be used as ``soma.<module>`` without an import of their own."""
 
 

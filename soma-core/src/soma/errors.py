@@ -7,6 +7,7 @@
     ├── UnknownNode (KeyError)            an id that is not in this graph
     ├── NotFittedError (RuntimeError)     forward before fit
     ├── CacheConfigError (TypeError)      something in a node has no hash; names node and attribute
+    ├── Nameless (ValueError)             a node without code or version: nothing says what it does
     ├── CodecError (ValueError)           a codec that is no codec, or that failed at its one job
     │   ├── MissingCodec                  nothing says how a value of this type is written down
     │   └── UnknownKind                   bytes of a kind that nobody here can read
@@ -35,11 +36,13 @@ __all__ = [
     "CycleError",
     "FrameError",
     "GraphError",
+    "IdentityWarning",
     "InvalidFilter",
     "InvalidSpec",
     "MissingCodec",
     "MissingPackage",
     "NameConflict",
+    "Nameless",
     "NotFittedError",
     "PluginError",
     "SomaError",
@@ -49,6 +52,7 @@ __all__ = [
     "describe_error",
     "did_you_mean",
     "format_traceback",
+    "shown",
 ]
 
 
@@ -82,6 +86,10 @@ class NotFittedError(SomaError, RuntimeError):
 
 class CacheConfigError(SomaError, TypeError):
     """Something that a node is made of cannot be hashed. The message names node and attribute."""
+
+
+class Nameless(SomaError, ValueError):
+    """Nothing says what the node does: it has no code, no version and no distribution."""
 
 
 class CodecError(SomaError, ValueError):
@@ -124,6 +132,10 @@ class NameConflict(PluginError):
     """Two plugins claim one name; using it is refused until one of them is gone."""
 
 
+class IdentityWarning(UserWarning):
+    """A node counts by less than its code: by name and version."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest of ``known``, or the list of all of them.
 
@@ -151,6 +163,15 @@ def describe_error(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  # somebody else's __str__
         text = "(its message cannot be shown)"
     return _printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """Return the repr of a value, cut, whatever its own methods do."""
+    try:
+        text = repr(value)
+    except (Exception, RecursionError):  # noqa: BLE001  # somebody else's __repr__, or a huge int
+        text = f"<{type(value).__name__}>"
+    return _printable(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def format_traceback(error: BaseException) -> str:

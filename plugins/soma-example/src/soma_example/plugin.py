@@ -13,3 +13,14 @@ def soma_commands() -> Iterator[soma.CommandSpec]:
     yield soma.CommandSpec(
         name="hello", target="soma_example.cli:hello", summary="Say hello, as a plugin would."
     )
+
+
+@soma.hookimpl
+def soma_codecs() -> Iterator[soma.CodecSpec]:
+    """Say how a Reading is written down."""
+    yield soma.CodecSpec(
+        name="soma_example.Reading",
+        target="soma_example.reading:CODEC",
+        types=("soma_example.reading.Reading",),
+        summary="A sampled signal.",
+    )

@@ -11,7 +11,6 @@ none), and ``SOMA_STRICT_PLUGINS=1`` turns a failed plugin into an error whereve
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterable
 from functools import cache
@@ -20,6 +19,7 @@ from types import MappingProxyType
 
 from soma._exports import exports_of
 from soma._hints import EXPORTS, MODULES
+from soma._notices import tell
 from soma._version import __version__
 from soma.errors import PluginError
 from soma.plugins.candidates import Candidate, find_candidates, let_in_by_environment
@@ -114,7 +114,7 @@ def _reports_once() -> tuple[PluginReport, ...]:
     found = _with_exporters(discover())
     for report in found:
         if report.status == "failed":
-            _tell(
+            tell(
                 f"left out the plugin {report.dist} {report.version}: "
                 f"{report.error.rstrip('.')}{'' if report.error.endswith('?') else '.'} "
                 f"Fix: {report.fix} (more: soma plugins show {report.dist})"
@@ -122,7 +122,7 @@ def _reports_once() -> tuple[PluginReport, ...]:
     for name in sorted(
         (let_in_by_environment() or frozenset()) - {report.dist for report in found}
     ):
-        _tell(f"SOMA_LOAD_PLUGINS names {name}, and no plugin of that name is installed")
+        tell(f"SOMA_LOAD_PLUGINS names {name}, and no plugin of that name is installed")
     return found
 
 
@@ -182,7 +182,3 @@ def _off(candidate: Candidate) -> PluginReport:
         status="off",
         fix=f"add {candidate.dist} to SOMA_LOAD_PLUGINS, or unset it",
     )
-
-
-def _tell(sentence: str) -> None:
-    print(f"soma: {sentence}", file=sys.stderr)  # noqa: T201  # a notice

@@ -14,6 +14,16 @@ __all__ = ["soma_commands"]
 def soma_commands() -> Iterator[CommandSpec]:
     """Offer the commands of core."""
     yield CommandSpec(
+        name="codecs",
+        target="soma.cli.codecs:codecs",
+        summary="List the codecs: kind, type, and who registered it.",
+    )
+    yield CommandSpec(
+        name="frame",
+        target="soma.cli.frame:frame",
+        summary="Look into SOMA1 frames, the bytes of values.",
+    )
+    yield CommandSpec(
         name="plugins",
         target="soma.cli.plugins:plugins",
         summary="List, show and check the plugins that are installed.",

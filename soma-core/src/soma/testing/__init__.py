@@ -18,6 +18,13 @@ if find_spec("pytest") is None:
         name="pytest",
     )
 
-from soma.testing._plugins import plugin_checks
+import pytest
 
-__all__ = ["plugin_checks"]
+# Before they are imported: without it an author would see a bare AssertionError.
+pytest.register_assert_rewrite("soma.testing._suite", "soma.testing._codec_suite")
+
+from soma.testing._codec_suite import CodecSuite
+from soma.testing._plugins import plugin_checks
+from soma.testing._suite import ConformanceSuite
+
+__all__ = ["CodecSuite", "ConformanceSuite", "plugin_checks"]

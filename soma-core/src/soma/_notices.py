@@ -1,0 +1,22 @@
+"""One line on stderr for what a run cannot be stopped for, each said once per process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+
+__all__ = ["tell", "tell_once"]
+
+_told: set[Hashable] = set()
+
+
+def tell(sentence: str) -> None:
+    """Say a sentence."""
+    print(f"soma: {sentence}", file=sys.stderr)  # noqa: T201  # a notice
+
+
+def tell_once(about: Hashable, sentence: str) -> None:
+    """Say a sentence, unless the same has been said."""
+    if about not in _told:
+        _told.add(about)
+        tell(sentence)

@@ -1,0 +1,447 @@
+"""From a value to a frame: a header and the buffers behind it, nothing large copied.
+
+The walk is iterative: a stack of what is still to be written, so that no nesting of the value
+becomes a nesting of calls. Each kind of value is one small function that appends a token and leaves
+its children on the stack. Two things on the stack are not values: the mark that a container is
+left, by which cycles are found, and the mark that all members of a set are written, by which they
+are put in the order of their bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cbor2
+
+from soma.codecs import RegisteredCodec, find_codec, full_name, own_codec, pickle_buffers
+from soma.errors import CodecError, MissingCodec, describe_error, shown
+from soma.frame.encoded import Encoded
+from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, build_header, pad
+from soma.frame.tokens import INLINE_BYTES, PACKED_ITEMS, Code
+from soma.values import Opaque
+
+__all__ = ["encode"]
+
+_LIST, _TUPLE, _SET, _FROZENSET, _DICT = (
+    int(Code.LIST),
+    int(Code.TUPLE),
+    int(Code.SET),
+    int(Code.FROZENSET),
+    int(Code.DICT),
+)
+_PLAIN = frozenset({type(None), bool, int})
+
+
+class _Out:
+    """Where tokens and buffers go: the frame, or one member of a set on its way to be sorted."""
+
+    __slots__ = ("buffers", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[Any] = []
+        self.buffers: list[Any] = []
+
+    def sort_key(self) -> bytes:
+        return cbor2.dumps(self.tokens) + b"".join(map(bytes, self.buffers))
+
+
+class _Leave:
+    """Mark on the stack: the container is written. Keeps it alive, so that its id is its own."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+
+class _Member:
+    """Mark on the stack: what comes next goes to this place."""
+
+    __slots__ = ("out", "value")
+
+    def __init__(self, out: _Out, value: Any) -> None:
+        self.out = out
+        self.value = value
+
+
+class _Sort:
+    """Mark on the stack: all members of a set are written."""
+
+    __slots__ = ("members", "out")
+
+    def __init__(self, out: _Out, members: list[_Out]) -> None:
+        self.out = out
+        self.members = members
+
+
+class _Writer:
+    """One walk over one value."""
+
+    __slots__ = ("flags", "open", "out", "rearranged", "root", "stack")
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.out = _Out()
+        self.stack: list[Any] = [root]
+        self.open: set[int] = set()
+        self.flags = 0
+        self.rearranged = False
+        """Whether some array was made contiguous."""
+
+    def run(self) -> None:
+        stack, handlers = self.stack, _HANDLERS
+        while stack:
+            value = stack.pop()
+            cls = type(value)
+            if cls in _PLAIN:
+                self.out.tokens.append(value)
+                continue
+            handler = handlers.get(cls)
+            if handler is None:
+                handler = _handler_of(value, cls)
+            handler(self, value)
+
+    def enter(self, container: Any, children: Sequence[Any]) -> None:
+        """Leave the children on the stack, the first on top."""
+        mark = id(container)
+        if mark in self.open:
+            raise CodecError(
+                f"{self.path_to(container, again=True)} contains itself; a frame holds trees. "
+                "Break the cycle, or register a codec for a class that holds it"
+            )
+        if len(self.open) >= MAX_NESTING:
+            raise CodecError(
+                f"{self.path_to(container)} lies deeper than {MAX_NESTING} containers in each "
+                "other. Flatten it, or register a codec for a class that holds it"
+            )
+        self.open.add(mark)
+        self.stack.append(_Leave(container))
+        self.stack.extend(reversed(children))
+
+    def path_to(self, wanted: Any, *, again: bool = False) -> str:
+        """Return where an object stands in the value: ``value['a'][3]``. Walks it anew."""
+        return find_path(self.root, wanted, again=again)
+
+
+def encode(value: Any) -> Encoded:
+    """Return the frame of a value.
+
+    Large arrays, bytes and buffers of codecs are not copied: the frame holds views of them, and is
+    valid as long as they are not changed.
+
+    Raises:
+        MissingCodec: nothing says how something in the value is written down; the message says
+            what and where.
+        CodecError: a codec failed or returned something else than bytes, a container contains
+            itself, or containers lie deeper in each other than 1,000.
+    """
+    writer = _Writer(value)
+    writer.run()
+    pieces: list[memoryview] = []
+    lengths: list[int] = []
+    for one in writer.out.buffers:
+        view = one if isinstance(one, memoryview) else memoryview(one).cast("B")
+        lengths.append(len(view))
+        pieces += (view, pad(len(view)))
+    return Encoded(
+        build_header(writer.out.tokens, lengths, writer.flags),
+        tuple(pieces[:-1]),  # nothing follows the last buffer
+        pickled=bool(writer.flags & FLAG_PICKLE),
+        original=value,
+        rearranged=writer.rearranged,
+    )
+
+
+def find_path(root: Any, wanted: Any, *, again: bool = False) -> str:
+    """Return where an object stands in a value; with ``again``, where it stands once more."""
+    stack: list[tuple[Any, str, tuple[int, ...]]] = [(root, "value", ())]
+    while stack:
+        value, path, above = stack.pop()
+        if value is wanted and (not again or id(value) in above):
+            return path
+        if id(value) in above or len(above) > MAX_NESTING + 1:
+            continue
+        inside = (*above, id(value))
+        for before, behind, item in reversed(_items_of(value)):
+            stack.append((item, f"{before}{path}{behind}", inside))
+    return "something in the value"
+
+
+def _items_of(value: Any) -> list[tuple[str, str, Any]]:  # noqa: PLR0911  # one per kind
+    """Return (what stands before the path, what behind it, item) of what lies in a value."""
+    if isinstance(value, dict):
+        items = [("", f"[{shown(key)}]", item) for key, item in value.items()]
+        return items + [("a key of ", "", key) for key in value]
+    if isinstance(value, list | tuple):
+        return [("", f"[{place}]", item) for place, item in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        return [("a member of ", "", item) for item in value]
+    if isinstance(value, slice):
+        return [("", f".{name}", getattr(value, name)) for name in ("start", "stop", "step")]
+    if isinstance(value, enum.Enum | Opaque):
+        return [("", ".value", value.value)]
+    dtype: Any = getattr(value, "dtype", None)
+    if getattr(dtype, "hasobject", False):
+        if dtype.names is not None:
+            return [("", f"[{name!r}]", value[name]) for name in dtype.names]
+        return [("", f".flat[{place}]", item) for place, item in enumerate(value.flat)]
+    return []
+
+
+def _leave(writer: _Writer, mark: _Leave) -> None:
+    writer.open.discard(id(mark.container))
+
+
+def _member(writer: _Writer, mark: _Member) -> None:
+    writer.out = mark.out
+    writer.stack.append(mark.value)
+
+
+def _sort(writer: _Writer, mark: _Sort) -> None:
+    out = mark.out
+    members = mark.members if len(mark.members) == 1 else sorted(mark.members, key=_Out.sort_key)
+    for member in members:
+        out.tokens += member.tokens
+        out.buffers += member.buffers
+    writer.out = out
+
+
+def _float(writer: _Writer, value: float) -> None:
+    same = value == value  # noqa: PLR0124  # only NaN differs from itself
+    writer.out.tokens.append(value if same else [int(Code.NAN), struct.pack("<d", value)])
+
+
+def _text(writer: _Writer, value: str) -> None:
+    if len(value) < INLINE_BYTES // 4 and value.isascii():
+        writer.out.tokens.append(value)
+        return
+    raw = value.encode("utf-8", "surrogatepass")
+    if len(raw) >= INLINE_BYTES:
+        _buffer(writer, Code.TEXT, raw)
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        writer.out.tokens.append([int(Code.TEXT), raw])
+    else:
+        writer.out.tokens.append(value)
+
+
+def _bytes(writer: _Writer, value: bytes) -> None:
+    if len(value) < INLINE_BYTES:
+        writer.out.tokens.append(value)
+    else:
+        _buffer(writer, Code.BYTES, value)
+
+
+def _bytearray(writer: _Writer, value: bytearray) -> None:
+    if len(value) < INLINE_BYTES:
+        writer.out.tokens.append([int(Code.BYTEARRAY), bytes(value)])
+    else:
+        _buffer(writer, Code.BYTEARRAY, value)
+
+
+def _buffer(writer: _Writer, code: Code, raw: Any, *more: Any) -> None:
+    writer.out.tokens.append([int(code), *more, None])
+    writer.out.buffers.append(raw)
+
+
+def _list(writer: _Writer, value: list[Any]) -> None:
+    if len(value) < PACKED_ITEMS or not _packed(writer, _LIST, value):
+        writer.out.tokens.append([_LIST, len(value)])
+        if value:
+            writer.enter(value, value)
+
+
+def _tuple(writer: _Writer, value: tuple[Any, ...]) -> None:
+    if len(value) < PACKED_ITEMS or not _packed(writer, _TUPLE, value):
+        writer.out.tokens.append([_TUPLE, len(value)])
+        if value:
+            writer.enter(value, value)
+
+
+def _packed(writer: _Writer, code: int, value: Any) -> bool:
+    first = type(value[0])
+    if first not in _PACKED or set(map(type, value)) != {first}:
+        return False
+    letter = _PACKED[first]
+    try:
+        items: Any = bytes(value) if letter == "?" else array(letter, value)
+    except OverflowError:  # an int beyond 64 bits
+        return False
+    if letter != "?" and sys.byteorder == "big":
+        items.byteswap()
+    writer.out.tokens.append([int(Code.PACKED), code, letter])
+    writer.out.buffers.append(items)
+    return True
+
+
+_PACKED = {float: "d", bool: "?", int: "q"}
+
+
+def _dict(writer: _Writer, value: dict[Any, Any]) -> None:
+    writer.out.tokens.append([_DICT, len(value)])
+    if value:
+        writer.enter(value, [part for item in value.items() for part in item])
+
+
+def _set(writer: _Writer, value: Any) -> None:
+    writer.out.tokens.append([_SET if type(value) is set else _FROZENSET, len(value)])
+    if value:
+        members = [_Out() for _ in value]
+        marks: list[Any] = list(map(_Member, members, value))
+        writer.enter(value, [*marks, _Sort(writer.out, members)])
+
+
+def _complex(writer: _Writer, value: complex) -> None:
+    raw = struct.pack("<dd", value.real, value.imag)
+    writer.out.tokens.append([int(Code.COMPLEX), raw])
+
+
+def _range(writer: _Writer, value: range) -> None:
+    writer.out.tokens.append([int(Code.RANGE), value.start, value.stop, value.step])
+
+
+def _slice(writer: _Writer, value: slice) -> None:
+    writer.out.tokens.append([int(Code.SLICE)])
+    writer.enter(value, (value.start, value.stop, value.step))
+
+
+def _ellipsis(writer: _Writer, value: Any) -> None:  # noqa: ARG001  # there is only one
+    writer.out.tokens.append([int(Code.ELLIPSIS)])
+
+
+def _opaque(writer: _Writer, value: Opaque) -> None:
+    inner = value.value
+    found = find_codec(type(inner))
+    if found is None:
+        raise _missing(writer, inner)
+    _with_codec(writer, inner, found)
+
+
+def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
+    """Return how a type is written that is met for the first time, or by nobody's table."""
+    if cls.__module__ == "numpy" or cls.__module__.startswith("numpy."):
+        import numpy as np
+
+        if cls is np.ndarray or issubclass(cls, np.generic):
+            from soma.frame import encode_numpy
+
+            _HANDLERS[np.ndarray] = encode_numpy.write_array
+            if cls is not np.ndarray:
+                _HANDLERS[cls] = encode_numpy.write_scalar
+            return _HANDLERS[cls]
+    if isinstance(value, enum.Enum):
+        return _enum if own_codec(cls) is None else _foreign
+    from soma.frame.encode_standard import HANDLERS
+
+    package = cls.__module__.partition(".")[0]
+    standard = HANDLERS.get(f"{package}.{cls.__name__}")
+    if standard is not None and getattr(sys.modules.get(package), cls.__name__, None) is cls:
+        _HANDLERS[cls] = standard
+        return standard
+    return _foreign
+
+
+def _enum(writer: _Writer, value: enum.Enum) -> None:
+    cls = type(value)
+    writer.out.tokens.append([int(Code.ENUM), cls.__module__, cls.__qualname__, value.name])
+    writer.enter(value, (value.value,))
+
+
+def _foreign(writer: _Writer, value: Any) -> None:
+    found = find_codec(type(value))
+    if found is None:
+        raise _missing(writer, value)
+    _with_codec(writer, value, found)
+
+
+def _with_codec(writer: _Writer, value: Any, codec: RegisteredCodec) -> None:
+    if codec.pickle:
+        buffers = _called(writer, codec, value, pickle_buffers)
+        writer.flags |= FLAG_PICKLE
+        writer.out.tokens.append([int(Code.PICKLE), codec.kind, len(buffers)])
+        writer.out.buffers += buffers
+    elif codec.dump_buffers is not None:
+        meta, buffers = _checked_buffers(codec, _called(writer, codec, value, codec.dump_buffers))
+        writer.out.tokens.append([int(Code.CODEC_BUFFERS), codec.kind, len(buffers)])
+        writer.out.buffers += buffers
+        writer.enter(value, (meta,))
+    else:
+        raw = _called(writer, codec, value, codec.dump)
+        if type(raw) is not bytes:
+            raise CodecError(
+                f"The codec for {codec.type_name!r} (kind {codec.kind!r}) has to return bytes, "
+                f"and it returned a {type(raw).__name__!r}"
+            )
+        if len(raw) < INLINE_BYTES:
+            writer.out.tokens.append([int(Code.CODEC), codec.kind, raw])
+        else:
+            _buffer(writer, Code.CODEC, raw, codec.kind)
+
+
+def _called(
+    writer: _Writer, codec: RegisteredCodec, value: Any, function: Callable[[Any], Any]
+) -> Any:
+    try:
+        return function(value)
+    except Exception as error:
+        raise CodecError(
+            f"The codec for {codec.type_name!r} (kind {codec.kind!r}) failed to write "
+            f"{writer.path_to(value)}: {describe_error(error)}"
+        ) from error
+
+
+def _checked_buffers(codec: RegisteredCodec, found: Any) -> tuple[Any, list[memoryview]]:
+    where = f"The codec for {codec.type_name!r} (kind {codec.kind!r})"
+    if not (isinstance(found, tuple) and len(found) == 2):  # noqa: PLR2004  # (meta, buffers)
+        raise CodecError(
+            f"{where} has to return (meta, buffers) from dump_buffers, and it returned a "
+            f"{type(found).__name__!r}"
+        )
+    meta, buffers = found
+    try:
+        return meta, [_flat(memoryview(one)) for one in buffers]
+    except (TypeError, ValueError) as error:
+        raise CodecError(
+            f"{where} has to return contiguous buffers from dump_buffers: {error}"
+        ) from error
+
+
+def _flat(view: memoryview) -> memoryview:
+    return view.cast("B") if view.nbytes else memoryview(b"")  # which has no shape to cast
+
+
+def _missing(writer: _Writer, value: Any) -> MissingCodec:
+    cls = type(value)
+    return MissingCodec(
+        f"{writer.path_to(value)} is a {full_name(cls)}, and nothing says how to write one down. "
+        f"Register it beside the class: soma.codec({full_name(cls)!r}, {cls.__name__}, dump=..., "
+        "load=...)"
+    )
+
+
+_HANDLERS: dict[type, Callable[[_Writer, Any], None]] = {
+    _Leave: _leave,
+    _Member: _member,
+    _Sort: _sort,
+    float: _float,
+    str: _text,
+    bytes: _bytes,
+    bytearray: _bytearray,
+    complex: _complex,
+    list: _list,
+    tuple: _tuple,
+    dict: _dict,
+    set: _set,
+    frozenset: _set,
+    range: _range,
+    slice: _slice,
+    type(...): _ellipsis,
+    Opaque: _opaque,
+}

@@ -1,0 +1,53 @@
+"""How arrays and numpy scalars are written. Imported when the first one is met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from soma.frame import arrays
+from soma.frame.tokens import Code
+
+if TYPE_CHECKING:
+    from soma.frame.encode import _Writer
+
+__all__ = ["write_array", "write_scalar"]
+
+
+def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
+    """Write an array: its memory as a buffer, or its elements where it holds objects.
+
+    An array that is neither C- nor F-contiguous is made C-contiguous first.
+    """
+    original, order = array, arrays.order_of(array)
+    if not order:
+        array, order = np.ascontiguousarray(array), "C"
+        writer.rearranged = True
+    shape = list(array.shape)
+    if array.dtype == np.object_:
+        writer.out.tokens.append([int(Code.OBJECTS), shape, order])
+        writer.enter(original, array.reshape(-1).tolist())
+        return
+    dtype = arrays.describe_dtype(array.dtype)
+    if array.dtype.hasobject:
+        _write_records(writer, original, dtype, order)
+    else:
+        writer.out.tokens.append([int(Code.ARRAY), dtype, shape, order])
+        writer.out.buffers.append(arrays.raw_bytes(arrays.clean(array)))
+
+
+def write_scalar(writer: _Writer, value: np.generic) -> None:
+    """Write a numpy scalar."""
+    if value.dtype.hasobject:
+        array = np.array(value)
+        _write_records(writer, array, arrays.describe_dtype(array.dtype), "S")
+        return
+    dtype, raw = arrays.describe_scalar(value)
+    writer.out.tokens.append([int(Code.SCALAR), dtype, raw])
+
+
+def _write_records(writer: _Writer, array: np.ndarray[Any, Any], dtype: str, order: str) -> None:
+    fields = arrays.split_fields(array)
+    writer.out.tokens.append([int(Code.RECORDS), dtype, list(array.shape), order])
+    writer.enter(array, fields)

@@ -1,0 +1,85 @@
+"""A value that has been written: header, buffers, and the hash of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from blake3 import blake3
+
+__all__ = ["Encoded", "hash_parts"]
+
+_THREADS_FROM = 1 << 20
+"""Bytes from which hashing with all cores beats hashing with one."""
+
+
+class Encoded:
+    """The frame of a value. The buffers are views: valid while nobody changes what they show."""
+
+    __slots__ = ("_digest", "_original", "_rearranged", "buffers", "header", "pickled")
+
+    def __init__(
+        self,
+        header: bytes,
+        buffers: tuple[memoryview, ...],
+        *,
+        pickled: bool,
+        original: Any,
+        rearranged: bool,
+    ) -> None:
+        self.header = header
+        """Preamble, header and padding."""
+        self.buffers = buffers
+        """What follows, padding included: header and buffers in a row are the frame."""
+        self.pickled = pickled
+        """Whether some of it was written with pickle, which only the local store may hold."""
+        self._original = original
+        self._rearranged = rearranged
+        self._digest = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the frame in bytes."""
+        return len(self.header) + sum(map(len, self.buffers))
+
+    @property
+    def digest(self) -> str:
+        """The content hash: BLAKE3 of the frame, in hexadecimal."""
+        if not self._digest:
+            self._digest = hash_parts(self.header, self.buffers)
+        return self._digest
+
+    @property
+    def value(self) -> Any:
+        """What goes on instead of the value that was given.
+
+        That value itself, unless an array in it was neither C- nor F-contiguous: then a value with
+        contiguous arrays in their places, the same that reading the frame gives. Sums over the two
+        differ in the last bit, so only one of them may be seen.
+        """
+        if not self._rearranged:
+            return self._original
+        from soma.frame.decode import decode_parts
+
+        return decode_parts(self.header, self.buffers, allow_pickle=True)
+
+    def parts(self) -> Iterator[bytes | memoryview]:
+        """Yield header and buffers, in the order in which they are written."""
+        yield self.header
+        yield from self.buffers
+
+    def to_bytes(self) -> bytes:
+        """Return the frame in one piece, which copies every buffer."""
+        return b"".join(self.parts())
+
+
+def hash_parts(header: bytes, buffers: tuple[memoryview, ...]) -> str:
+    """Return the BLAKE3 of header and buffers in a row, in hexadecimal."""
+    if not buffers:
+        return blake3(header).hexdigest()
+    large = any(len(one) >= _THREADS_FROM for one in buffers)
+    hasher = blake3(max_threads=blake3.AUTO if large else 1)
+    hasher.update(header)
+    for one in buffers:
+        hasher.update(one)
+    return hasher.hexdigest()

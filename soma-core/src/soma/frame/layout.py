@@ -1,0 +1,153 @@
+"""The bytes of a SOMA1 frame, before anything is known about values.
+
+    0      5         6       8               16              16+H       aligned to 64
+    SOMA1  version   flags   H, little end.  header (CBOR)   zeros      buffer, zeros, buffer ...
+
+The header is ``[tokens, lengths]``: a flat list that describes the value in pre-order, and the
+length of each buffer. Where a buffer lies follows from the lengths. The whole specification, with
+test vectors, is docs/formats/soma1.md.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cbor2
+
+from soma.errors import FrameError
+
+__all__ = [
+    "ALIGNMENT",
+    "FLAG_PICKLE",
+    "MAX_NESTING",
+    "Parsed",
+    "build_header",
+    "pad",
+    "parse",
+    "parse_pieces",
+]
+
+MAGIC = b"SOMA1"
+VERSION = 1
+ALIGNMENT = 64
+"""Every buffer starts at a multiple of this many bytes."""
+FLAG_PICKLE = 1
+"""Some of it was written with pickle."""
+MAX_NESTING = 1000
+"""How deep containers may lie in each other, included."""
+
+_START = struct.Struct("<5sBHQ")
+_PREAMBLE = _START.size
+_CBOR_DEPTH = 6  # what our own headers need; a value's nesting does not show in the header's
+_ZEROS = bytes(ALIGNMENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A frame taken apart: nothing of it is a value yet."""
+
+    flags: int
+    tokens: list[Any]
+    buffers: tuple[memoryview, ...]
+    """Views of the input: nothing was copied."""
+
+
+def pad(length: int) -> memoryview:
+    """Return the zeros that follow ``length`` bytes up to the next aligned place."""
+    return memoryview(_ZEROS)[: -length % ALIGNMENT]
+
+
+def build_header(tokens: list[Any], lengths: list[int], flags: int) -> bytes:
+    """Return preamble, header and padding; without buffers there is no padding."""
+    body = cbor2.dumps([tokens, lengths])
+    whole = _START.pack(MAGIC, VERSION, flags, len(body)) + body
+    return whole + bytes(pad(len(whole))) if lengths else whole
+
+
+def parse(raw: Any) -> Parsed:
+    """Take a frame apart without copying a buffer.
+
+    Args:
+        raw: bytes, or anything with a contiguous buffer: a bytearray, a memoryview, an mmap.
+
+    Raises:
+        FrameError: it is not a whole frame.
+    """
+    view = memoryview(raw).cast("B")
+    flags, length = _read_preamble(view)
+    if length > len(view) - _PREAMBLE:
+        raise FrameError(
+            f"The frame was cut: its header has {length} bytes, {len(view) - _PREAMBLE} are here"
+        )
+    tokens, lengths = _read_header(bytes(view[_PREAMBLE : _PREAMBLE + length]))
+    buffers = tuple(_slices(view, _PREAMBLE + length, lengths))
+    return Parsed(flags=flags, tokens=tokens, buffers=buffers)
+
+
+def parse_pieces(header: bytes, pieces: Sequence[memoryview]) -> Parsed:
+    """Take a frame apart that is in pieces: a header, then buffer, padding, buffer, ..., buffer.
+
+    Raises:
+        FrameError: the pieces are not those of one frame.
+    """
+    flags, length = _read_preamble(memoryview(header))
+    tokens, lengths = _read_header(header[_PREAMBLE : _PREAMBLE + length])
+    buffers = tuple(pieces[::2])
+    if [len(one) for one in buffers] != lengths:
+        raise FrameError("The pieces of the frame are not those that its header describes")
+    return Parsed(flags=flags, tokens=tokens, buffers=buffers)
+
+
+def _read_preamble(view: memoryview) -> tuple[int, int]:
+    """Return (flags, length of the header)."""
+    if len(view) < _PREAMBLE or view[: len(MAGIC)] != MAGIC:
+        start = bytes(view[: len(MAGIC)])
+        raise FrameError(f"These bytes are no SOMA1 frame: they start with {start!r}")
+    version = view[5]
+    if version != VERSION:
+        raise FrameError(
+            f"This frame has version {version} and this release of Soma reads version {VERSION}: "
+            "upgrade soma-core"
+        )
+    flags = int.from_bytes(view[6:8], "little")
+    if flags & ~FLAG_PICKLE:
+        raise FrameError(f"This frame has flags that this release of Soma does not know: {flags}")
+    return flags, int.from_bytes(view[8:_PREAMBLE], "little")
+
+
+def _read_header(body: bytes) -> tuple[list[Any], list[int]]:
+    stream = io.BytesIO(body)
+    try:
+        found = cbor2.CBORDecoder(stream, max_depth=_CBOR_DEPTH, allow_indefinite=False).decode()
+    except Exception as error:  # hostile bytes may raise whatever a decoder can raise
+        raise FrameError(f"The header of the frame cannot be read: {error}") from error
+    if stream.tell() != len(body):
+        raise FrameError("The header of the frame is followed by bytes that do not belong to it")
+    right = isinstance(found, list) and len(found) == 2 and all(type(one) is list for one in found)  # noqa: PLR2004
+    if not right:
+        raise FrameError("The header of the frame is not [tokens, lengths]")
+    tokens, lengths = found
+    if any(type(one) is not int or not 0 <= one < 1 << 63 for one in lengths):
+        raise FrameError("The header of the frame has a length that is no length")
+    return tokens, lengths
+
+
+def _slices(view: memoryview, header_end: int, lengths: list[int]) -> Iterator[memoryview]:
+    end = header_end
+    for length in lengths:
+        start = end + (-end % ALIGNMENT)
+        if any(view[end : min(start, len(view))]):
+            raise FrameError(f"The padding of the frame at byte {end} is not zero")
+        end = start + length
+        if end > len(view):
+            raise FrameError(
+                f"The frame was cut, or lies about a length: a buffer of {length} bytes starts at "
+                f"byte {start}, and the frame has {len(view)} bytes"
+            )
+        yield view[start:end]
+    if end != len(view):
+        raise FrameError(f"The frame ends at byte {end}, and is followed by more")

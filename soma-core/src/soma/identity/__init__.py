@@ -1,0 +1,277 @@
+"""What a node is: its code and its config, as two hashes that change when its behaviour may.
+
+    NodeIdentity("scaler", Scaler(2)).read() ──► Identity(name, code, config, parts)
+
+    code    the class as loaded, and what it names in its own module; or its ``_cache_version``
+    config  its public attributes, read at every run
+
+A key may never lie: what cannot be hashed is an error that names node and attribute, never a
+constant, an address or a random number. Node ids are not part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from blake3 import blake3
+
+from soma.errors import CacheConfigError, IdentityWarning, Nameless
+from soma.identity import code
+from soma.identity.canonical import Canon, Unhashable
+from soma.identity.collect import (
+    CodeParts,
+    collect,
+    members_of_mro,
+    parts_of_attribute,
+    parts_of_version,
+)
+from soma.identity.config import config_items, has_plain_config
+
+__all__ = ["Identity", "NodeIdentity", "differences", "identify"]
+
+_SHORT = 4
+"""Bytes of a part's digest that are kept: enough to compare, too few to guess a value from."""
+_IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+_REMEMBERED = 1024
+"""Classes and functions whose code is remembered; the oldest is forgotten first."""
+_memo: dict[int, tuple[Any, CodeParts]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a node is, at one moment."""
+
+    name: str
+    """Module and qualified name of its class or function."""
+    code: str
+    """Hash of name and code, in hexadecimal."""
+    config: str
+    """Hash of the config, in hexadecimal."""
+    parts: Mapping[str, bytes] = field(repr=False)
+    """``"method forward"``, ``"global helper"``, ``"attribute alpha"``, ... -> 4 bytes of hash."""
+
+
+def identify(node: Any, name: str = "") -> Identity:
+    """Return the identity of a filter, a function, or any object that can be a node.
+
+    Args:
+        node: the object.
+        name: what messages call it; its class name where it is empty.
+
+    Raises:
+        CacheConfigError: something in its config, closure or attributes cannot be hashed.
+        Nameless: it is made of nothing that could be named: a dynamic class without code.
+    """
+    return NodeIdentity(name, node).read()
+
+
+def differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    """Say which parts of two identities differ: ``["attribute alpha changed", ...]``.
+
+    Args:
+        before: ``Identity.parts`` of the one.
+        after: ``Identity.parts`` of the other.
+    """
+    changed = [
+        f"{part} changed" for part in before if part in after and before[part] != after[part]
+    ]
+    gone = [f"{part} is gone" for part in before if part not in after]
+    new = [f"{part} is new" for part in after if part not in before]
+    return sorted(changed) + sorted(gone) + sorted(new)
+
+
+class NodeIdentity:
+    """Reads the identity of one node, again and again; cheap while nothing changes.
+
+    Args:
+        name: what messages call the node.
+        node: the object.
+    """
+
+    def __init__(self, name: str, node: Any) -> None:
+        self._node = node
+        is_function = isinstance(node, types.FunctionType | types.BuiltinFunctionType)
+        self._root: Any = node if is_function else type(node)
+        self._name = name or self._root.__qualname__
+        self._roots = () if is_function else tuple(members_of_mro(self._root))
+        self._code: CodeParts | None = None
+        self._static: tuple[tuple[str, bytes], ...] = ()
+        self._values: dict[str, Any] | None = None  # the last config, where all of it is immutable
+        self._with_code: dict[str, tuple[Any, CodeParts]] = {}  # attributes that hold code
+        self._last: Identity | None = None
+        # Whether the config is the public part of __dict__ and nothing else: the common case.
+        self._is_plain = bool(self._roots) and has_plain_config(node)
+
+    def read(self) -> Identity:
+        """Return the identity as it is now.
+
+        Raises:
+            CacheConfigError: something cannot be hashed; the message names node and attribute.
+            Nameless: there is nothing that could be named.
+        """
+        parts = self._read_code()
+        if self._last is not None and parts is self._code and self._config_unchanged():
+            return self._last
+        self._code = parts
+        self._last = self._build(parts)
+        return self._last
+
+    def _read_code(self) -> CodeParts:
+        root, known = _memo.get(id(self._root), (None, None))
+        if known is not None and root is self._root and known.unchanged(self._roots):
+            return known
+        try:
+            found = self._collect()
+        except Unhashable as error:
+            raise CacheConfigError(
+                f"Node {self._name!r}: {error.path} cannot be hashed: {error.why}. Give the class "
+                "a _cache_version, or take it out of the code"
+            ) from None
+        _memo[id(self._root)] = (self._root, found)
+        while len(_memo) > _REMEMBERED:
+            _memo.pop(next(iter(_memo)), None)
+        return found
+
+    def _collect(self) -> CodeParts:
+        root = self._root
+        own = vars(root) if isinstance(root, type) else getattr(root, "__dict__", {})
+        version = own.get("_cache_version")
+        if version is not None:
+            return _by_version(root, version)
+        if isinstance(root, types.BuiltinFunctionType) or not self._roots_have_code():
+            return _without_code(root, self._name)
+        depends = getattr(root, "_cache_depends", ())
+        if not isinstance(depends, tuple | list):
+            raise CacheConfigError(
+                f"Node {self._name!r}: _cache_depends must be a tuple of functions, classes and "
+                f"modules, not {depends!r:.80}"
+            )
+        return collect(root, self._roots, depends)
+
+    def _roots_have_code(self) -> bool:
+        return isinstance(self._root, types.FunctionType) or any(
+            code.is_code(value) for cls in self._roots for value in vars(cls).values()
+        )
+
+    def _build(self, parts: CodeParts) -> Identity:
+        name = code.qualified_name(self._root)
+        hasher = blake3(b"identity\0" + name.encode("utf-8", "surrogatepass") + b"\0")
+        hasher.update(parts.digest)
+        short = {label: digest[:_SHORT] for label, digest in parts.parts.items()}
+        for label, digest in self._surroundings():
+            hasher.update(label.encode() + b"\0" + digest)
+            short[label] = digest[:_SHORT]
+        config = blake3(b"config")
+        for label, digest in sorted(self._config_parts()):
+            raw = label.encode("utf-8", "surrogatepass")
+            config.update(len(raw).to_bytes(8, "little") + raw + digest)
+            short[f"attribute {label}"] = digest[:_SHORT]
+        return Identity(
+            name=name,
+            code=hasher.hexdigest(),
+            config=config.hexdigest(),
+            parts=types.MappingProxyType(short),
+        )
+
+    def _surroundings(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the Python version, and the versions that ``_cache_env`` asks for."""
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        yield "python", blake3(python.encode()).digest()
+        wanted = getattr(self._root, "_cache_env", ())
+        right = isinstance(wanted, tuple | list) and all(isinstance(one, str) for one in wanted)
+        if not right:
+            raise CacheConfigError(
+                f"Node {self._name!r}: _cache_env must be a tuple of distribution names, "
+                f"not {wanted!r:.80}"
+            )
+        for one in sorted(wanted):
+            yield f"version of {one}", blake3(_installed(one).encode()).digest()
+
+    def _config_parts(self) -> Iterator[tuple[str, bytes]]:
+        values = self._config()
+        for name, value in values.items():
+            try:
+                yield name, self._digest_of(name, value)
+            except Unhashable as error:
+                inside = f"at {error.path} " if error.path else ""
+                raise CacheConfigError(
+                    f"Node {self._name!r}: the attribute {name!r} cannot be hashed: "
+                    f"{inside}{error.why}. Prefix its name with '_' if results do not depend on "
+                    "it, or define __soma_config__()"
+                ) from None
+        immutable = all(type(value) in _IMMUTABLE for value in values.values())
+        self._values = values if immutable else None
+
+    def _config(self) -> dict[str, Any]:
+        if isinstance(self._root, types.FunctionType):
+            return {}
+        # What has no code of its own, such as a partial, is what it holds.
+        return dict(config_items(self._node)) if self._roots else {"value": self._node}
+
+    def _digest_of(self, name: str, value: Any) -> bytes:
+        known, parts = self._with_code.get(name, (None, None))
+        if parts is not None and known is value and parts.unchanged(self._roots):
+            return parts.digest
+        canon = Canon().write(value)
+        if not canon.functions and not canon.classes:
+            return canon.digest()
+        parts = parts_of_attribute(self._root, self._roots, name, value)
+        self._with_code[name] = (value, parts)
+        return parts.digest
+
+    def _config_unchanged(self) -> bool:
+        values = self._values
+        if values is None:
+            return False
+        now = self._node.__dict__ if self._is_plain else self._config()
+        count = 0
+        for name, value in now.items():
+            if self._is_plain and name[:1] == "_":
+                continue
+            if values.get(name, self) is not value:
+                return False
+            count += 1
+        return count == len(values)
+
+
+def _by_version(root: Any, version: Any) -> CodeParts:
+    """The first rung of the ladder: the author says when the code is another."""
+    if type(version) not in (str, int):
+        raise CacheConfigError(
+            f"_cache_version of {code.qualified_name(root)} must be a text or a whole number, "
+            f"not {version!r:.80}"
+        )
+    return parts_of_version(root, "_cache_version", version)
+
+
+def _without_code(root: Any, name: str) -> CodeParts:
+    """The last rung: no Python code, so name and version of the distribution stand for it."""
+    version = code.version_of(root.__module__)
+    if not version and not code.is_foreign(root.__module__):
+        raise Nameless(
+            f"Node {name!r}: {code.qualified_name(root)} has no Python code and belongs to no "
+            "installed distribution, so nothing says what it does. Give it a _cache_version"
+        )
+    if code.is_foreign(root.__module__):
+        return parts_of_version(root, "distribution", "of Python")  # whose version counts anyway
+    warnings.warn(
+        f"{code.qualified_name(root)} has no Python code; its identity is its name and the "
+        f"version of its distribution ({version}). Set _cache_version to say when it changes",
+        IdentityWarning,
+        stacklevel=5,
+    )
+    return parts_of_version(root, "distribution", version)
+
+
+def _installed(dist: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(dist)
+    except PackageNotFoundError:
+        return "(not installed)"
