@@ -35,6 +35,8 @@ _LIST, _TUPLE, _SET, _FROZENSET, _DICT = (
     int(Code.DICT),
 )
 _PLAIN = frozenset({type(None), bool, int})
+_SHORT = INLINE_BYTES // 4
+"""Characters of a text that surely stays in the header."""
 
 
 class _Out:
@@ -142,6 +144,9 @@ def encode(value: Any) -> Encoded:
     """
     writer = _Writer(value)
     writer.run()
+    if not writer.out.buffers:
+        header = build_header(writer.out.tokens, [], writer.flags)
+        return Encoded(header, (), pickled=False, original=value, rearranged=writer.rearranged)
     pieces: list[memoryview] = []
     lengths: list[int] = []
     for one in writer.out.buffers:
@@ -217,7 +222,7 @@ def _float(writer: _Writer, value: float) -> None:
 
 
 def _text(writer: _Writer, value: str) -> None:
-    if len(value) < INLINE_BYTES // 4 and value.isascii():
+    if len(value) < _SHORT and value.isascii():
         writer.out.tokens.append(value)
         return
     raw = value.encode("utf-8", "surrogatepass")
@@ -254,15 +259,13 @@ def _buffer(writer: _Writer, code: Code, raw: Any, *more: Any) -> None:
 def _list(writer: _Writer, value: list[Any]) -> None:
     if len(value) < PACKED_ITEMS or not _packed(writer, _LIST, value):
         writer.out.tokens.append([_LIST, len(value)])
-        if value:
-            writer.enter(value, value)
+        _children(writer, value, value)
 
 
 def _tuple(writer: _Writer, value: tuple[Any, ...]) -> None:
     if len(value) < PACKED_ITEMS or not _packed(writer, _TUPLE, value):
         writer.out.tokens.append([_TUPLE, len(value)])
-        if value:
-            writer.enter(value, value)
+        _children(writer, value, value)
 
 
 def _packed(writer: _Writer, code: int, value: Any) -> bool:
@@ -286,8 +289,26 @@ _PACKED = {float: "d", bool: "?", int: "q"}
 
 def _dict(writer: _Writer, value: dict[Any, Any]) -> None:
     writer.out.tokens.append([_DICT, len(value)])
-    if value:
-        writer.enter(value, [part for item in value.items() for part in item])
+    _children(writer, value, [part for item in value.items() for part in item])
+
+
+def _children(writer: _Writer, container: Any, children: Sequence[Any]) -> None:
+    """Write the children at once where all are plain, which most are; else leave them for later."""
+    tokens = []
+    for child in children:
+        cls = type(child)
+        if (
+            cls in _PLAIN
+            or (cls is float and child == child)  # noqa: PLR0124  # no NaN
+            or (cls is str and len(child) < _SHORT and child.isascii())
+        ):
+            tokens.append(child)
+        else:
+            writer.enter(container, children)
+            return
+    if tokens and len(writer.open) >= MAX_NESTING:
+        writer.enter(container, children)  # which says what is wrong
+    writer.out.tokens += tokens
 
 
 def _set(writer: _Writer, value: Any) -> None:
