@@ -677,6 +677,17 @@ class TestTheLadder:
         with pytest.raises(TypeError, match="_cache_version of user_code"):
             identify(user.node)
 
+    def test_a_function_has_a_version_as_well(self, module):
+        user = module("def node(x, state): return x\n")
+        reader = NodeIdentity("node", user.node)
+        seen = [reader.read().code]
+        for version in ("1", "2"):
+            user.node._cache_version = version
+            seen.append(reader.read().code)
+        run_in(user, "node.__code__ = (lambda x, state: -x).__code__")
+        assert reader.read().code == seen[2]
+        assert len(set(seen)) == 3
+
     def test_a_version_is_the_class_s_own(self, module):
         text = """
         class Base(Filter):

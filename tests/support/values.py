@@ -568,7 +568,7 @@ def _meaning(array: np.ndarray) -> bytes:
 
 def _same_scalars(one: np.generic, other: np.generic) -> bool:
     if isinstance(one, np.str_):
-        return str(one) == str(other)
+        return one.encode("utf-8", "surrogatepass") == other.encode("utf-8", "surrogatepass")
     if isinstance(one, np.bytes_):
         return bytes(one) == bytes(other)
     if not same_dtypes(one.dtype, other.dtype):

@@ -100,7 +100,6 @@ class NodeIdentity:
         self._name = name or self._root.__qualname__
         self._roots = () if is_function else tuple(members_of_mro(self._root))
         self._code: CodeParts | None = None
-        self._static: tuple[tuple[str, bytes], ...] = ()
         self._values: dict[str, Any] | None = None  # the last config, where all of it is immutable
         self._with_code: dict[str, tuple[Any, CodeParts]] = {}  # attributes that hold code
         self._last: Identity | None = None

@@ -34,7 +34,7 @@ __all__ = [
     "version_of",
 ]
 
-_DOCSTRING_FLAG = 0x4000000  # CO_HAS_DOCSTRING, Python 3.13
+_DOCSTRING_FLAG = 0x4000000  # CO_HAS_DOCSTRING, Python 3.14
 _GENERATED = "__create_fn__.<locals>."
 """Where dataclasses makes its methods: they follow from the fields, which count."""
 
@@ -138,7 +138,7 @@ def _code(canon: Canon, value: CodeIn) -> Iterator[Step]:
 
 def _docstring_place(code: types.CodeType) -> int | None:
     """Return which constant is the docstring: a def may have one, a comprehension never."""
-    if sys.version_info >= (3, 13):
+    if sys.version_info >= (3, 14):
         return 0 if code.co_flags & _DOCSTRING_FLAG else None
     is_def = code.co_flags & (0x01 | 0x02) == 0x03 and not code.co_name.startswith("<")  # noqa: PLR2004  # CO_OPTIMIZED and CO_NEWLOCALS
     has = is_def and code.co_consts and isinstance(code.co_consts[0], str | type(None))

@@ -86,6 +86,7 @@ def collect(root: Any, roots: tuple[type, ...], depends: Any) -> CodeParts:
         collector.add_class(cls)
     if not roots:
         collector.add(f"function {root.__qualname__}", root)
+        collector.watch_version()
     for one in depends:
         collector.add_dependency(one)
     collector.follow()
@@ -98,6 +99,8 @@ def parts_of_version(root: Any, label: str, value: Any) -> CodeParts:
     collector.add(label, value)
     if isinstance(root, type):
         collector.watch_class(root)
+    else:
+        collector.watch_version()
     return CodeParts(collector)
 
 
@@ -209,6 +212,12 @@ class _Collector:
                 f"in its identity: {error.why}",
             )
             self.add(label, ("unhashable", cls))
+
+    def watch_version(self) -> None:
+        """Notice a ``_cache_version`` that a function is given, or given anew."""
+        attributes = getattr(self.root, "__dict__", {})
+        version = attributes.get("_cache_version", _MISSING)
+        self.names.append((attributes, "_cache_version", version))
 
     def watch_class(self, cls: type) -> None:
         if id(cls) in self.watched:
