@@ -18,6 +18,7 @@ DISTRIBUTIONS = {
     "soma-core": ("soma-core", ("tests/core", "tests/discovery"), ()),
     "soma-example": ("plugins/soma-example", ("plugins/soma-example/tests",), ("soma-core",)),
 }
+TEST_TOOLS = ["hypothesis", "cloudpickle"]
 TYPED = [f"{folder}/src" for folder, _, _ in DISTRIBUTIONS.values()]
 
 
@@ -48,14 +49,14 @@ def alone(session: nox.Session, dist: str) -> None:
     needed.append(f"./{folder}")
     core = "./soma-core"
     wanted = [f"{path}[testing]" if path == core else path for path in needed]
-    session.install("-c", "constraints.txt", *wanted, "hypothesis")
+    session.install("-c", "constraints.txt", *wanted, *TEST_TOOLS)
     session.run("pytest", *own_tests, *session.posargs)
 
 
 @nox.session
 def min(session: nox.Session) -> None:  # noqa: A001  # the session's name on the command line
     """Test with the lowest releases that are declared."""
-    session.install("-c", "constraints-min.txt", "-e", "./soma-core[testing]", "hypothesis")
+    session.install("-c", "constraints-min.txt", "-e", "./soma-core[testing]", *TEST_TOOLS)
     session.run("pytest", "tests/core", "tests/discovery", *session.posargs)
 
 

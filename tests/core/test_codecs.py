@@ -6,9 +6,14 @@ import datetime as dt
 import decimal
 import json
 import math
+import os
 import pathlib
+import re
+import subprocess
+import sys
 import threading
 import uuid
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -18,6 +23,7 @@ from soma.codecs import codec, codecs_registered
 from soma.errors import CodecError, FrameError, MissingCodec, UnknownKind
 from soma.frame import content_hash, decode, encode
 from soma.values import Opaque
+from support.distributions import TIMEOUT_S, run_python, run_soma, write_plugin
 from support.values import identical
 
 
@@ -241,6 +247,18 @@ class TestWhoWrites:
         assert round_trip(Reading(1.0)) == b"base"
         register("my.MorePrecise", MorePrecise, dump=lambda one: b"more", load=bytes)
         assert round_trip(MorePrecise(1.0)) == b"more"
+
+    def test_an_object_of_a_subclass_has_another_hash_and_its_author_is_told_once(self, capfd):
+        class Kept(Reading):
+            pass
+
+        register("my.Reading", Reading, dump=dump, load=load)
+        assert content_hash(Kept(1.0)) == content_hash(Kept(1.0)) != content_hash(Reading(1.0))
+        assert type(round_trip(Kept(1.0))) is Reading
+        told = [line for line in capfd.readouterr().err.splitlines() if "Kept" in line]
+        assert len(told) == 1
+        assert "is written by the codec of" in told[0]
+        assert told[0].endswith("if it holds more")
 
     def test_follows_the_order_of_bases(self):
         class Both(Block, Precise):
@@ -491,3 +509,270 @@ class TestOpaque:
         value = Reading(1.0)
         assert Opaque(value).value is value
         assert repr(Opaque(value)) == "Opaque(Reading)"
+
+
+PLUGIN = """
+import soma
+
+@soma.hookimpl
+def soma_codecs():
+    yield soma.CodecSpec(
+        name="things.One",
+        target="things.codec:CODEC",
+        types=("things.types.One", "things.types.Other"),
+    )
+"""
+TYPES = """
+class One:
+    def __init__(self, number):
+        self.number = number
+
+class Other(One):
+    pass
+"""
+CODEC = """
+from things.types import One
+
+class Codec:
+    kind = "things.One"
+    type_name = "things.types.One"
+
+    def dump(self, obj):
+        return bytes([obj.number])
+
+    def load(self, raw):
+        return One(*raw)
+
+CODEC = Codec()
+"""
+
+
+@pytest.fixture
+def things(tmp_path):
+    write_plugin(tmp_path, "things", plugin=PLUGIN)
+    (tmp_path / "things" / "types.py").write_text(TYPES)
+    (tmp_path / "things" / "codec.py").write_text(CODEC)
+    return tmp_path
+
+
+class TestCodecsOfPlugins:
+    def test_are_found_by_type_and_by_kind(self, things):
+        done = run_python(
+            """
+            import sys
+            from soma import codecs_registered
+            from soma.frame import decode, encode
+            from things.types import One
+            raw = encode([One(7)]).to_bytes()
+            print(codecs_registered())
+            sys.stdout.flush()
+            sys.stdout.buffer.write(raw.hex().encode())
+            """,
+            things,
+        )
+        listed, raw = done.stdout.splitlines()
+        assert listed == "['things.One']"
+        done = run_python(
+            f"""
+            import sys
+            from soma.frame import decode
+            assert "things.types" not in sys.modules
+            print(decode(bytes.fromhex({raw!r}))[0].number)
+            """,
+            things,
+        )
+        assert done.stdout == "7\n", done.stderr
+
+    def test_write_every_type_that_the_spec_names(self, things):
+        done = run_python(
+            """
+            from soma.frame import content_hash
+            from things.types import One, Other
+            print(content_hash(One(7)) == content_hash(Other(7)))
+            print(content_hash(One(7)) == content_hash(One(7)))
+            """,
+            things,
+        )
+        assert done.stdout == "True\nTrue\n"
+        assert done.stderr == ""
+
+    def test_are_not_replaced_by_somebody_who_takes_their_kind(self, things):
+        done = run_python(
+            """
+            from soma import codec
+            from soma.errors import CodecError
+            from soma.frame import encode
+            from things.types import One
+            class Mine: pass
+            codec("things.One", Mine, dump=lambda one: b"mine", load=lambda raw: Mine())
+            try:
+                encode(One(7))
+            except CodecError as error:
+                print(error)
+            """,
+            things,
+        )
+        assert done.stdout == (
+            "The kind 'things.One' belongs to things 1.0, which writes things.types.One under it, "
+            "and was registered by __main__ for __main__.Mine: that needs a kind of its own\n"
+        ), done.stderr
+
+    @pytest.mark.parametrize(
+        ("codec", "sentence"),
+        [
+            (CODEC.replace("CODEC = Codec()", "CODEC = Codec"), "is no codec object"),
+            (CODEC.replace("kind = ", "sort = "), "is no codec object with 'kind'"),
+            (CODEC.replace('"things.One"', '"things.Two"'), "calls itself 'things.Two'"),
+        ],
+    )
+    def test_that_are_none_are_refused_by_name(self, codec, sentence, things):
+        (things / "things" / "codec.py").write_text(codec)
+        done = run_python(
+            """
+            from soma.errors import CodecError
+            from soma.frame import encode
+            from things.types import One
+            try:
+                encode(One(7))
+            except CodecError as error:
+                print(error)
+            """,
+            things,
+        )
+        assert "The codec 'things.One' of things 1.0 " in done.stdout, done.stderr
+        assert sentence in done.stdout
+
+    def test_nobody_but_soma_arrow_may_offer_the_reserved_kind(self, things):
+        plugin = PLUGIN.replace("things.One", "arrow.RecordBatch")
+        (things / "things" / "plugin.py").write_text(plugin)
+        done = run_soma("plugins list", things)
+        assert "claims the codec 'arrow.RecordBatch', which is soma-arrow's" in done.stdout
+
+    def test_soma_codecs_lists_them_and_what_a_module_registers(self, things):
+        (things / "mine.py").write_text(
+            "from soma import codec\nclass Mine: pass\n"
+            "codec('my.Mine', Mine, dump=bytes, load=bytes)\n"
+        )
+        listed = run_soma("codecs --import mine --json", things)
+        rows = {row["kind"]: row for row in json.loads(listed.stdout)}
+        assert rows["things.One"]["type"] == "things.types.One, things.types.Other"
+        assert rows["things.One"]["registered_by"] == "things 1.0"
+        assert rows["my.Mine"] == {"kind": "my.Mine", "type": "mine.Mine", "registered_by": "mine"}
+        assert "numpy.ndarray" in run_soma("codecs --all", things).stdout
+        wrong = run_soma("codecs --import mine.py", things)
+        assert wrong.returncode == 1
+        assert "give the name of a module: --import mine" in wrong.stderr
+
+
+class TestTheSuite:
+    """soma.testing.CodecSuite refuses what it is there to refuse."""
+
+    SUITE = """
+    import pytest, soma.testing
+    from soma import codec
+    from pathlib import Path
+
+    class Thing:
+        def __init__(self, number): self.number = number
+        def __eq__(self, other): return self.number == other.number
+
+    {body}
+
+    class TestThing(soma.testing.CodecSuite):
+        @pytest.fixture
+        def kind(self): return "tests.Thing"
+        @pytest.fixture
+        def examples(self): return [Thing(1), Thing(2)]
+        @pytest.fixture
+        def imports(self): return ("test_thing",)
+        {more}
+    """
+    GOOD = "codec('tests.Thing', Thing, dump=lambda t: bytes([t.number]), load=lambda r: Thing(*r))"
+
+    def run(self, tmp_path, body, more="", *options):
+        text = dedent(self.SUITE).format(body=body, more=more)
+        (tmp_path / "test_thing.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_thing.py"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return set(re.findall(r"FAILED \S+::(\w+)", done.stdout)), done.stdout
+
+    def test_a_good_codec_passes(self, tmp_path):
+        failed, output = self.run(tmp_path, self.GOOD)
+        assert not failed, output
+        assert " passed" in output
+
+    @pytest.mark.parametrize(
+        ("body", "check"),
+        [
+            (
+                (
+                    "codec('tests.Thing', Thing, dump=lambda t: bytes([t.number]), "
+                    "load=lambda r: Thing(0))"
+                ),
+                "test_round_trip",
+            ),
+            (
+                (
+                    "import itertools; c = itertools.count()\n"
+                    "codec('tests.Thing', Thing, dump=lambda t: bytes([t.number, next(c) % 9]), "
+                    "load=lambda r: Thing(r[0]))"
+                ),
+                "test_equal_bytes_twice",
+            ),
+            (
+                (
+                    "import pickle\ncodec('tests.Thing', Thing, "
+                    "dump=lambda t: b'P' + pickle.dumps(t), "
+                    "load=lambda r: pickle.loads(r[1:]))"
+                ),
+                "test_nothing_is_unpickled",
+            ),
+            (
+                (
+                    "import pickle\ncodec('tests.Thing', Thing, "
+                    "dump=lambda t: pickle.dumps(t.number), "
+                    "load=lambda r: Thing(pickle.loads(r)))"
+                ),
+                "test_a_hostile_pickle_is_not_run",
+            ),
+            (
+                (
+                    "codec('tests.Thing', Thing, dump=lambda t: b'Thing(%d)' % t.number, "
+                    "load=lambda r: eval(r))"
+                ),
+                "test_nothing_is_unpickled",
+            ),
+            (
+                (
+                    "codec('tests.Thing', Thing, dump=lambda t: str(hash('a')).encode() + "
+                    "bytes([t.number]), load=lambda r: Thing(r[-1]))"
+                ),
+                "test_another_process_reads_it_from_its_kind_alone",
+            ),
+        ],
+    )
+    def test_a_bad_codec_fails_by_name(self, body, check, tmp_path):
+        failed, output = self.run(tmp_path, body.replace("\n", "\n"))
+        assert check in failed, output
+
+    def test_a_check_that_is_dropped_fails_unless_it_says_why(self, tmp_path):
+        dropped = "test_round_trip = None"
+        assert "test_suite_is_intact" in self.run(tmp_path, self.GOOD, dropped)[0]
+        marked = (
+            "@pytest.mark.xfail(reason='it is so')\n"
+            "        def test_round_trip(self, examples, same): raise AssertionError"
+        )
+        assert not self.run(tmp_path, self.GOOD, marked)[0]
+
+    def test_a_codec_with_pickle_passes_where_it_says_so(self, tmp_path):
+        body = "codec('tests.Thing', Thing, pickle=True)"
+        more = "@pytest.fixture\n        def allow_pickle(self): return True"
+        failed, output = self.run(tmp_path, body, more)
+        assert not failed, output

@@ -205,10 +205,69 @@ class TestMadeUpBytes:
         assert refused > MUTATED / 2
         assert read > MUTATED / 100
 
-    @pytest.mark.parametrize("raw", [b"", b"S", b"SOMA1", b"SOMA2" + bytes(20), b"\0" * 100])
-    def test_are_no_frame(self, raw):
-        with pytest.raises(FrameError, match="These bytes are no SOMA1 frame"):
+    @pytest.mark.parametrize(
+        ("raw", "sentence"),
+        [
+            (b"", "There is nothing here"),
+            (b"S", "The frame was cut: 1 bytes are here, 16 are needed"),
+            (b"SOMA1", "The frame was cut: 5 bytes are here"),
+            (b"SOMA2" + bytes(20), "These bytes are no SOMA1 frame"),
+            (b"\0" * 100, "These bytes are no SOMA1 frame"),
+            ("text", "with a contiguous buffer, not a str"),
+            (None, "with a contiguous buffer, not a NoneType"),
+        ],
+    )
+    def test_are_no_frame(self, raw, sentence):
+        with pytest.raises(FrameError, match=sentence):
             decode(raw)
+
+    def test_that_a_decoder_would_accept_and_no_encoder_writes_are_refused(self):
+        for body in (
+            bytes.fromhex("8281f93c0080"),  # 1.0 as half a float
+            bytes.fromhex("8281180080"),  # 0 in two bytes
+            bytes.fromhex("d9d9f782810080"),  # a tag in front
+            bytes.fromhex("8281008000"),  # a byte behind
+        ):
+            raw = b"SOMA1\1\0\0" + len(body).to_bytes(8, "little") + body
+            with pytest.raises(FrameError):
+                decode(raw)
+
+    def test_with_thousands_of_dimensions_are_refused_at_once(self):
+        for token in ([42, [2**62] * 60_000, "C"], [40, "<f8", [2**62] * 60_000, "C"]):
+            with pytest.raises(FrameError, match="a shape that is no shape"):
+                decode(build_header([token], [], 0))
+
+    def test_with_fields_of_no_size_are_refused(self):
+        names = {"names": ["a", "b"], "formats": ["|O", ["|O", [0]]], "offsets": [0, 8]}
+        dtype = json.dumps(
+            names | {"titles": [[], []], "itemsize": 64, "aligned": False}, sort_keys=True
+        )
+        with pytest.raises(FrameError, match="mostly gaps"):
+            decode(build_header([[43, dtype, [2**24], "C"]], [], 0))
+
+    def test_with_text_beyond_unicode_are_refused(self):
+        raw = encode(np.array(["a"])).to_bytes()
+        with pytest.raises(FrameError, match="a character that is none"):
+            decode(raw[:-4] + b"\xff\xff\xff\x7f")
+
+    @pytest.mark.parametrize("depth", [1_001, 20_000])
+    def test_that_nest_too_deep_are_not_shown_either(self, depth):
+        raw = build_header([[1, 1]] * depth + [None], [], 0)
+        with pytest.raises(FrameError, match="nests deeper than 1000"):
+            describe_frame(raw)
+
+    @pytest.mark.parametrize("tokens", [[None, None], [[1, 5], 1], [[1, 0], None], []])
+    def test_are_not_shown_where_they_are_not_read(self, tokens):
+        raw = build_header(tokens, [], 0)
+        for read in (decode, describe_frame):
+            with pytest.raises(FrameError):
+                read(raw)
+
+    def test_are_shown_without_moving_the_cursor(self):
+        raw = build_header([[50, "\x1b[31mred\u202e", b""]], [], 0)
+        info = describe_frame(raw)
+        assert all(line.what.isprintable() for line in info.lines)
+        assert all(kind.isprintable() for kind in info.kinds)
 
     @pytest.mark.parametrize("name", SEEDS)
     def test_cut_anywhere_are_refused(self, name):

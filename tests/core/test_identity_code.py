@@ -6,8 +6,12 @@ as modules of their own, and some as scripts in processes of their own.
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
+import threading
 import types
+import weakref
 from textwrap import dedent
 from typing import ClassVar
 
@@ -19,16 +23,24 @@ from support.distributions import run_python
 HEADER = "import functools\nfrom dataclasses import dataclass, field\nfrom soma import Filter\n"
 
 
+LIBRARY = "def make(k):\n    def g(x): return x * k\n    return g\n"
+
+
 @pytest.fixture
 def module():
     """Return a function that executes a text as a module and returns it."""
-    made = []
+    made = ["tests_library"]
+    library = sys.modules["tests_library"] = types.ModuleType("tests_library")
+    run_in(library, LIBRARY)
 
     def execute(text, name="user_code", file="<user>"):
         result = types.ModuleType(name)
         sys.modules[name] = result
         made.append(name)
-        code = compile(HEADER + dedent(text), file, "exec", dont_inherit=True)
+        text = dedent(text)
+        future = "from __future__ import annotations\n"
+        header = future + HEADER if text.startswith(future) else HEADER
+        code = compile(header + text.removeprefix(future), file, "exec", dont_inherit=True)
         exec(code, vars(result))  # noqa: S102  # its purpose
         return result
 
@@ -78,6 +90,90 @@ def factory(k):
             return x * k
     return C
 node = factory({})()
+"""
+
+BASES = """
+class A:
+    def forward(self, x, state): return 1
+class B:
+    def forward(self, x, state): return 2
+class C({}):
+    pass
+node = C()
+"""
+LOCKED = "class T:\n    lock = object()\n    def f(self, x): return {}\n"
+OVERLOADS = """
+@functools.singledispatch
+def helper(x): return 0
+@helper.register
+def _(x: int): return {}
+class C(Filter):
+    def forward(self, x, state): return helper(x)
+node = C()
+"""
+METHOD_OVERLOADS = """
+class C(Filter):
+    @functools.singledispatchmethod
+    def f(self, x): return 0
+    @f.register
+    def _(self, x: int): return {}
+    @f.register
+    def _(self, x: str): return 9
+    def forward(self, x, state): return self.f(x)
+node = C()
+"""
+DECORATOR = """
+class Scaled:
+    def __init__(self, f, k):
+        functools.update_wrapper(self, f)
+        self.f, self.k = f, k
+    def __call__(self, *args): return {1}
+def plain(x): return x
+helper = Scaled(plain, {0})
+class C(Filter):
+    def forward(self, x, state): return helper(x)
+node = C()
+"""
+CALLABLE = """
+class Op:
+    def __init__(self, k):
+        self.k = k
+        self.__name__ = "op"
+    def __call__(self, x): return x * self.k
+op = Op({})
+"""
+WRAPPED_INIT = """
+def wrap(f):
+    @functools.wraps(f)
+    def wrapper(self, *args):
+        f(self, *args)
+        self.extra = {}
+    return wrapper
+@dataclass
+class C(Filter):
+    a: int = 1
+    def forward(self, x, state): return x
+C.__init__ = wrap(C.__init__)
+node = C()
+"""
+DEPENDS = """
+def helper(): return {}
+def other(): return 9
+class B(Filter):
+    _cache_depends = (helper,)
+class C(B):
+    _cache_depends = (other,)
+    def forward(self, x, state): return x
+node = C()
+"""
+MODULE_VALUE = """
+import types
+m = types.ModuleType("m")
+m.W = functools.partial(max, {})
+class C(Filter):
+    _cache_depends = (m,)
+    def forward(self, x, state): return x
+node = C()
 """
 
 DIFFERENT = {
@@ -304,6 +400,89 @@ DIFFERENT = {
             "def odd(n):\n    return n != 1 and even(n - 1)\n",
         ),
     ),
+    "the order of bases": (BASES.format("A, B"), BASES.format("B, A")),
+    "a value that is the docstring too": (
+        scale('"""abc"""\n        return "abc"'),
+        scale('"""xyz"""\n        return "xyz"'),
+    ),
+    "a docstring that is used": (
+        scale('"""abc"""\n        return "abc"'),
+        scale('"""abc"""\n        return None'),
+    ),
+    "a private partial": (
+        scale(attributes="_f = functools.partial(max, 2)"),
+        scale(attributes="_f = functools.partial(max, 3)"),
+    ),
+    "a private table of functions": (
+        scale(attributes="_ops = {'a': lambda x: 1}"),
+        scale(attributes="_ops = {'a': lambda x: 2}"),
+    ),
+    "a private nested class": (
+        scale(attributes="class _C:\n        k = 1"),
+        scale(attributes="class _C:\n        k = 2"),
+    ),
+    "a name between double underscores": (
+        scale(attributes="__factor__ = 2"),
+        scale(attributes="__factor__ = 3"),
+    ),
+    "an attribute of a helper": (
+        scale("return helper.k", before=HELPERS.format("+ 1") + "helper.k = 2\n"),
+        scale("return helper.k", before=HELPERS.format("+ 1") + "helper.k = 3\n"),
+    ),
+    "a helper beside something without a hash": (
+        scale("return helper(x)", before="M = object()\ndef helper(x, m=M): return x * 2\n"),
+        scale("return helper(x)", before="M = object()\ndef helper(x, m=M): return x * 3\n"),
+    ),
+    "a class beside something without a hash": (
+        scale(
+            "return T().f(x)",
+            before=LOCKED.format(1),
+        ),
+        scale(
+            "return T().f(x)",
+            before=LOCKED.format(2),
+        ),
+    ),
+    "an overload of a function": (OVERLOADS.format(1), OVERLOADS.format(2)),
+    "an overload of a method": (
+        METHOD_OVERLOADS.format(1),
+        METHOD_OVERLOADS.format(2),
+    ),
+    "the state of a decorator that is a class": (
+        DECORATOR.format(1, "self.f(*args) * self.k"),
+        DECORATOR.format(2, "self.f(*args) * self.k"),
+    ),
+    "the code of a decorator that is a class": (
+        DECORATOR.format(1, "self.f(*args) * self.k"),
+        DECORATOR.format(1, "self.f(*args) + self.k"),
+    ),
+    "an object that can be called": (
+        scale("return op(x)", before=CALLABLE.format(2)),
+        scale("return op(x)", before=CALLABLE.format(3)),
+    ),
+    "a wrapped constructor of a dataclass": (WRAPPED_INIT.format(1), WRAPPED_INIT.format(2)),
+    "a function made elsewhere": (
+        scale("return g(x)", before="from tests_library import make\ng = make(2)\n"),
+        scale("return g(x)", before="from tests_library import make\ng = make(3)\n"),
+    ),
+    "a bound method of C": (
+        scale("return get(x)", before="get = {1: 2}.get\n"),
+        scale("return get(x)", before="get = {1: 3}.get\n"),
+    ),
+    "a helper that took over another's name": (
+        scale("return h(x)", before="@functools.wraps(sum)\ndef h(x): return 1\n"),
+        scale("return h(x)", before="@functools.wraps(sum)\ndef h(x): return 2\n"),
+    ),
+    "a pattern": (
+        scale("return P.match(x)", before="import re\nP = re.compile('a')\n"),
+        scale("return P.match(x)", before="import re\nP = re.compile('b')\n"),
+    ),
+    "a getter": (
+        scale("return G(x)", before="import operator\nG = operator.itemgetter(0)\n"),
+        scale("return G(x)", before="import operator\nG = operator.itemgetter(1)\n"),
+    ),
+    "what a base depends on": (DEPENDS.format(1), DEPENDS.format(2)),
+    "an instance in a module it depends on": (MODULE_VALUE.format(2), MODULE_VALUE.format(3)),
     "a version": (
         scale(attributes="_cache_version = '1'"),
         scale(attributes="_cache_version = '2'"),
@@ -337,6 +516,21 @@ SAME = {
         scale('"""Two, which is longer."""\n        return x * 2'),
     ),
     "a class docstring": (scale(attributes='"""One."""'), scale(attributes='"""Two."""')),
+    "a docstring where there was none": (
+        scale("return None"),
+        scale('"""New."""\n        return None'),
+    ),
+    "how annotations are kept": (scale(), "from __future__ import annotations\n" + scale()),
+    "annotations of a dataclass": (
+        (
+            "@dataclass\nclass C(Filter):\n    a: int = 1\n"
+            "    def forward(self, x, state): return x\nnode = C()\n"
+        ),
+        (
+            "@dataclass\nclass C(Filter):\n    a: 'list[object]' = 1\n"
+            "    def forward(self, x, state): return x\nnode = C()\n"
+        ),
+    ),
     "annotations": (
         scale(attributes="def f(self, a): return a"),
         scale(attributes="def f(self, a: 'int') -> 'int': return a"),
@@ -396,9 +590,13 @@ def test_the_same_code_in_another_process_has_the_same_identity(hash_seed, modul
         import sys, types
         from textwrap import dedent
         from soma.identity import identify
-        for text in {texts!r}:
+        library = sys.modules["tests_library"] = types.ModuleType("tests_library")
+        exec({LIBRARY!r}, vars(library))
+        future = "from __future__ import annotations\\n"
+        for text in map(dedent, {texts!r}):
             module = sys.modules["user_code"] = types.ModuleType("user_code")
-            exec({HEADER!r} + dedent(text), vars(module))
+            start = future if text.startswith(future) else ""
+            exec(start + {HEADER!r} + text.removeprefix(future), vars(module))
             print(identify(module.node).code)
         """,
         PYTHONHASHSEED=hash_seed,
@@ -473,9 +671,14 @@ class TestChangesAtRunTime:
     RATES = [1, 2]
     def helper(x):
         return x + 1
-    class Tool:
+    class Base: pass
+    class Other(Base):
+        def forward(self, x, state):
+            return 0
+    class Tool(Base):
         rate = 1
     class Scale(Filter):
+        _cache_depends = [helper]
         public = {"a": 1}
         def __init__(self):
             self.k = 1
@@ -499,6 +702,11 @@ class TestChangesAtRunTime:
         "a public class attribute changes": "Scale.public['a'] = 2",
         "another class's attribute changes": "Tool.rate = 2",
         "a name appears": "undefined_yet = 5",
+        "another class's bases change": "Tool.__bases__ = (Other,)",
+        "the node gets another class": "node.__class__ = Other",
+        "a helper gets an attribute": "helper.k = 1",
+        "a helper is said to wrap another": "helper.__wrapped__ = lambda x: x",
+        "a list of dependencies grows": "Scale._cache_depends.append(Other)",
     }
 
     @pytest.mark.parametrize("case", CHANGES)
@@ -511,6 +719,7 @@ class TestChangesAtRunTime:
         assert after.code != before.code
         assert after.config == before.config
         assert after == identify(user.node)
+        assert reader.read() is after
         assert differences(before.parts, after.parts)
 
     def test_an_attribute_counts_at_once(self, user):
@@ -545,6 +754,178 @@ class TestChangesAtRunTime:
         assert {len(digest) for digest in identify(user.node).parts.values()} == {4}
 
 
+def test_many_threads_never_see_an_identity_that_is_past(module):
+    user = module("def helper(x): return 0\ndef node(x, state): return helper(x)\n")
+    reader = NodeIdentity("node", user.node)
+    wrong = []
+
+    def read():
+        for _ in range(200):
+            with lock:
+                count[0] += 1
+                run_in(user, f"def helper(x): return {count[0]}")
+                expected = identify(user.node).code
+                if reader.read().code != expected:
+                    wrong.append(count[0])
+            reader.read()
+
+    lock, count = threading.Lock(), [0]
+    threads = [threading.Thread(target=read) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+    assert count == [1200]
+
+
+def test_a_value_that_is_gone_is_not_kept_alive(module):
+    user = module("import numpy as np\nBIG = np.zeros(10)\ndef node(x, state): return BIG[0]\n")
+    gone = weakref.ref(user.BIG)
+    identify(user.node)
+    user.BIG = None
+    gc.collect()
+    assert gone() is None
+
+
+BY_VALUE = """
+import cloudpickle, pickle, sys
+from soma.identity import identify
+{source}
+nodes = [Plain(), WithHelper(), WithLambda(lambda x: CONSTANT * x), Data(3), factory(2), function]
+if sys.argv[1:]:
+    with open(sys.argv[1], "wb") as file:
+        cloudpickle.dump(nodes, file)
+for node in nodes:
+    one = identify(node)
+    print(one.name, one.code, one.config)
+"""
+SOURCE = """
+from dataclasses import dataclass, field
+from soma import Filter
+CONSTANT = 3
+def helper(x): return x + CONSTANT
+class Plain(Filter):
+    def forward(self, x, state): return x
+class WithHelper(Filter):
+    def forward(self, x, state): return helper(x)
+class WithLambda(Filter):
+    def __init__(self, f): self.f = f
+    def forward(self, x, state): return self.f(x)
+@dataclass
+class Data(Filter):
+    k: int
+    names: list = field(default_factory=lambda: [1])
+    def forward(self, x, state): return x * self.k
+def factory(k):
+    class Made(Filter):
+        def forward(self, x, state): return helper(x) * k
+    return Made()
+def function(x, state): return helper(x)
+"""
+
+
+def test_code_that_travels_by_value_keeps_its_identity(tmp_path):
+    """A filter of a script, sent with cloudpickle, is the same filter where it arrives."""
+    script = tmp_path / "script.py"
+    script.write_text(BY_VALUE.format(source=SOURCE))
+    command = [sys.executable, str(script), str(tmp_path / "nodes")]
+    sent = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    received = run_python(
+        f"""
+        import pickle
+        from soma.identity import identify
+        with open({str(tmp_path / "nodes")!r}, "rb") as file:
+            for node in pickle.load(file):
+                one = identify(node)
+                print(one.name, one.code, one.config)
+        """
+    )
+    assert received.stdout == sent.stdout, received.stderr
+    assert len(set(sent.stdout.splitlines())) == 6
+
+
+def test_a_spawned_process_sees_the_same_filters(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        SOURCE
+        + dedent(
+            """
+            import enum, multiprocessing
+            from soma.frame import content_hash
+            from soma.identity import identify
+            class Colour(enum.Enum):
+                RED = 1
+            def look():
+                return identify(WithHelper()).code, content_hash(Colour.RED)
+            if __name__ == "__main__":
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    print(pool.apply(look) == look())
+            """
+        )
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "True\n"
+
+
+def test_installed_packages_count_by_name_and_version(module, monkeypatch):
+    user = module(
+        """
+        import numpy as np
+        class C(Filter):
+            def __init__(self): self.agg, self.kind = np.mean, np.float32
+            def forward(self, x, state): return self.agg(x)
+        node = C()
+        """
+    )
+    before = identify(user.node)
+    monkeypatch.setattr("numpy.__version__", "0.0.1")
+    from soma.identity import code
+
+    code.version_of.cache_clear()
+    try:
+        after = identify(user.node)
+    finally:
+        monkeypatch.undo()
+        code.version_of.cache_clear()
+    assert differences(before, after) == ["attribute agg changed", "attribute kind changed"]
+
+
+def test_what_a_cached_property_keeps_is_no_config(module):
+    user = module(
+        """
+        class C(Filter):
+            @functools.cached_property
+            def table(self): return [1]
+            def forward(self, x, state): return self.table
+        node = C()
+        """
+    )
+    before = identify(user.node)
+    assert user.node.table == [1]
+    assert identify(user.node) == before
+
+
+def test_a_version_holds_for_a_nested_filter_and_a_base(module):
+    text = """
+    class Inner(Filter):
+        _cache_version = "{}"
+        def forward(self, x, state): return {}
+    class Base(Filter):
+        _cache_version = "{}"
+        def helper(self): return {}
+    class Outer(Base):
+        def __init__(self): self.inner = Inner()
+        def forward(self, x, state): return self.inner.forward(x, state)
+    node = Outer()
+    """
+    one = identify(module(text.format(1, 1, 1, 1)).node)
+    assert identify(module(text.format(1, 2, 1, 2)).node) == one
+    assert identify(module(text.format(2, 1, 1, 1)).node).config != one.config
+    assert identify(module(text.format(1, 1, 2, 1)).node).code != one.code
+
+
 def test_an_unhashable_global_is_told_once_by_name(tmp_path):
     (tmp_path / "user_code.py").write_text(
         "import threading\nfrom soma import Filter\nLOCK = threading.Lock()\n"
@@ -561,7 +942,7 @@ def test_an_unhashable_global_is_told_once_by_name(tmp_path):
     )
     assert done.stdout == "True\n"
     assert done.stderr == (
-        "soma: global LOCK of user_code, which user_code.Scale uses, does not count in its "
+        "soma: global LOCK in user_code, which user_code.Scale uses, does not count in its "
         "identity: it is a _thread.lock, which has no hash\n"
     )
 

@@ -9,10 +9,13 @@ import enum
 import functools
 import pathlib
 import pickle
+import re
 import threading
+import types
 import uuid
-from collections import OrderedDict, defaultdict, namedtuple
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import InitVar, dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -47,6 +50,25 @@ class Options:
 class Settings:
     rate: float = 0.1
     names: list = field(default_factory=list)
+
+
+class MoreOptions(Options):
+    """Adds an attribute that is no field."""
+
+    def __init__(self, rate, names, more):
+        super().__init__(rate, names)
+        self.more = more
+
+
+@dataclass
+class Derived:
+    """Computes an attribute that is no field."""
+
+    a: int
+    b: InitVar[int]
+
+    def __post_init__(self, b):
+        self.both = self.a + b
 
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024  # the untyped kind is in use as well
@@ -144,6 +166,25 @@ DISTINCT = {
     "C-ordered array of the same items": np.ascontiguousarray(np.arange(4.0).reshape(2, 2).T),
     "object array": np.array([1, "a"], dtype=object),
     "object array of others": np.array([1, "b"], dtype=object),
+    "a mapping proxy": types.MappingProxyType({"a": 1, "b": 2}),
+    "a counter": Counter("aab"),
+    "a deque": deque([1, 2]),
+    "a bounded deque": deque([1, 2], maxlen=2),
+    "a fraction": Fraction(1, 3),
+    "a pattern": re.compile("a"),
+    "a pattern with a flag": re.compile("a", re.IGNORECASE),
+    "a namespace": types.SimpleNamespace(a=1),
+    "a dtype": np.dtype("<f4"),
+    "another dtype": np.dtype("<f8"),
+    "a union": int | None,
+    "more options": MoreOptions(0.1, [], 2),
+    "more options of others": MoreOptions(0.1, [], 3),
+    "a derived value": Derived(1, 2),
+    "40 floats": [0.5] * 40,
+    "40 floats in a tuple": (0.5,) * 40,
+    "40 ints": [1] * 40,
+    "40 bools": [True] * 40,
+    "40 large ints": [2**70] * 40,
     "a function": len,
     "another function": max,
     "a partial": functools.partial(int, base=2),
@@ -215,7 +256,9 @@ def test_the_same_values_in_another_process_have_the_same_hash(tmp_path):
     values = {
         name: value
         for name, value in DISTINCT.items()
-        if not type(value).__module__.startswith(("test", "tests")) and value is not Colour
+        if not type(value).__module__.startswith(("test", "tests"))
+        and value is not Colour
+        and not isinstance(value, types.MappingProxyType)  # which cannot be pickled
     }
     (tmp_path / "values.pickle").write_bytes(pickle.dumps(values))
     done = run_python(
@@ -283,6 +326,34 @@ class TestWhatCounts:
         codec(kind, Reading, dump=lambda one: bytes([one.hz]), load=lambda raw: Reading(*raw))
         assert config_of(Reading(1)) == config_of(Reading(1)) != config_of(Reading(2))
 
+    def test_a_codec_goes_before_fields(self, monkeypatch):
+        from soma import codecs
+
+        for table in ("_by_kind", "_by_type"):
+            monkeypatch.setattr(codecs, table, dict(getattr(codecs, table)))
+        monkeypatch.setattr(codecs, "_resolved", type(codecs._resolved)())
+
+        @dataclass
+        class Locked:
+            k: int
+            lock: object
+
+        codec(
+            "tests.Locked", Locked, dump=lambda one: bytes([one.k]), load=lambda raw: Locked(*raw)
+        )
+        assert config_of(Locked(1, threading.Lock())) == config_of(Locked(1, None))
+        assert config_of(Locked(1, None)) != config_of(Locked(2, None))
+
+    def test_a_callback_of_its_own_and_a_parent_link_are_fine(self):
+        one, other = Node(1), Node(2)
+        for node in (one, other):
+            node.callback = node.forward
+            node.part = Node([node])
+        assert identify(one).config == identify(one).config != identify(other).config
+
+    def test_other_attributes_of_a_dataclass_count(self):
+        assert config_of(MoreOptions(0.1, [], 1)) == config_of(MoreOptions(0.1, [], 1))
+
     def test_a_list_that_changes_in_place_counts_at_once(self):
         node = Node([1])
         reader = NodeIdentity("node", node)
@@ -296,6 +367,13 @@ class TestWhatCounts:
         before = reader.read()
         node.value[0] = 1
         assert reader.read().config != before.config
+
+
+class Raises:
+    """Reading what it is made of fails."""
+
+    def __soma_config__(self):
+        raise OSError("not now")
 
 
 def looped():
@@ -322,8 +400,9 @@ def nested(depth):
         (lambda: Options(names=[object()]), "at .names[0] it is a builtins.object"),
         (lambda: Node(object()), "it is a builtins.object"),
         (type("D", (dict,), {}), "D, which has no hash"),
-        (lambda: np.array([object()]), "cannot be hashed"),
-        (looped, "it nests deeper than 1000 values"),
+        (lambda: np.array([1, object()]), "at .flat[1] it is a builtins.object, which has no hash"),
+        (Raises, "reading it raised OSError: not now"),
+        (looped, "at [1]['again'] it contains itself"),
         (lambda: nested(2000), "it nests deeper than 1000 values"),
     ],
 )
@@ -334,10 +413,16 @@ def test_what_cannot_be_hashed_names_node_and_attribute(make, sentence):
     assert message.startswith("Node 'scaler': the attribute 'value' cannot be hashed: ")
     assert sentence in message
     assert message.endswith(
-        "Prefix its name with '_' if results do not depend on it, or define __soma_config__()"
+        "Prefix its name with '_' if results do not depend on it, define __soma_config__(), or "
+        "register a codec for its type"
     )
     assert len(message) < 600
     assert isinstance(caught.value, TypeError)
+
+
+def test_a_class_has_no_identity_an_object_of_it_has():
+    with pytest.raises(CacheConfigError, match="Node is a class; what has an identity"):
+        identify(Node)
 
 
 def test_nesting_up_to_the_limit_is_fine():

@@ -52,6 +52,9 @@ NAMES = {
 }
 """(kind of thing, its name) -> the distribution that provides it."""
 
+RESERVED = {("codec", "arrow.RecordBatch"): "soma-arrow"}
+"""(kind of thing, its name) -> the only distribution that may offer it."""
+
 _EXTRA_OF = {name: name.removeprefix("soma-") for name in {*EXPORTS.values(), *MODULES.values()}}
 
 

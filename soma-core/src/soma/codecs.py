@@ -17,7 +17,7 @@ import pickle as pickle_module
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,6 +27,7 @@ from soma.specs import CodecSpec
 from soma.values import Opaque
 
 __all__ = [
+    "NATIVE",
     "NATIVE_BY_NAME",
     "RESERVED_KIND",
     "RegisteredCodec",
@@ -77,6 +78,8 @@ class RegisteredCodec:
     """Written with pickle: for the local store only."""
     registered_by: str = ""
     """The module that called ``codec``, or the distribution of the plugin."""
+    also: tuple[Any, ...] = ()
+    """Further classes that it says it writes."""
 
 
 _lock = threading.Lock()
@@ -241,7 +244,26 @@ def _summon_by_type(cls: type) -> RegisteredCodec | None:
         return None
     offer = registry.find(name, CodecSpec, by_alias=True)
     known = _by_kind.get(offer.spec.name)
-    return known if known is not None else _register(_from_plugin(offer, cls))
+    if known is None:
+        return _register(_from_plugin(offer, cls))
+    if known.registered_by != f"{offer.dist} {offer.version}":
+        raise CodecError(
+            f"The kind {known.kind!r} belongs to {offer.dist} {offer.version}, which writes {name} "
+            f"under it, and was registered by {known.registered_by} for {known.type_name}: that "
+            "needs a kind of its own"
+        )
+    return _add_class(known, cls)
+
+
+def _add_class(known: RegisteredCodec, cls: type) -> RegisteredCodec:
+    """Let a plugin's codec write one more of the types that its spec names."""
+    wider = replace(known, also=(*known.also, cls))
+    with _lock:
+        _by_kind[known.kind] = _by_type[known.type] = wider
+        for one in wider.also:
+            _by_type[one] = wider
+        _resolved.clear()
+    return wider
 
 
 def _from_plugin(offer: Offer, cls: type | None = None) -> RegisteredCodec:
@@ -250,8 +272,8 @@ def _from_plugin(offer: Offer, cls: type | None = None) -> RegisteredCodec:
     kind = offer.spec.name
     where = f"The codec {kind!r} of {offer.dist} {offer.version}"
     for part in ("kind", "type_name", "dump", "load"):
-        if not hasattr(found, part):
-            raise CodecError(f"{where} is no codec: it has no {part!r}. See soma.contracts.Codec")
+        if not hasattr(found, part) or isinstance(found, type):
+            raise CodecError(f"{where} is no codec object with {part!r}. See soma.contracts.Codec")
     if found.kind != kind:
         raise CodecError(f"{where} calls itself {found.kind!r}")
     own = cls if cls is not None else _class_named(found.type_name, where)
@@ -312,7 +334,8 @@ def _check_type(kind: str, cls: object) -> None:
 def _is_native_by_name(cls: type) -> bool:
     package = cls.__module__.partition(".")[0]
     if package == "numpy":
-        return any(base.__name__ in ("ndarray", "generic") for base in cls.__mro__)
+        own = cls.__name__ in ("ndarray", "memmap")
+        return own or any(base.__name__ == "generic" for base in cls.__mro__)
     return f"{package}.{cls.__name__}" in NATIVE_BY_NAME
 
 

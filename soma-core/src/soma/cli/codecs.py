@@ -35,6 +35,8 @@ def codecs(*, modules: tuple[str, ...], with_native: bool, as_json: bool) -> Non
             import_module(module)
         except Exception as error:
             why = describe_error(error)
+            if module.endswith(".py"):
+                why = f"give the name of a module: --import {module.removesuffix('.py')}"
             raise click.ClickException(f"{module} does not import: {why}") from error
     rows = _rows(with_native=with_native)
     if as_json:

@@ -9,6 +9,7 @@ same dtype again: what numpy cannot name exactly is refused rather than guessed.
 from __future__ import annotations
 
 import json
+import sys
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -33,15 +34,32 @@ __all__ = [
 ]
 
 _KINDS = "biufcmMSUV"
+_REMEMBERED = 512
+_KNOWN: dict[tuple[Any, ...], str] = {}
 _X87 = np.finfo(np.longdouble).nmant == 63 and np.dtype(np.longdouble).itemsize == 16  # noqa: PLR2004
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> str:
     """Return the dtype as text: ``"<f8"``, or JSON for a structured one.
 
+    Metadata that somebody has attached to it is no part of that.
+
     Raises:
         MissingCodec: numpy cannot name the dtype exactly.
     """
+    # By these and not by the dtype: numpy takes some for equal that are not the same.
+    key = (dtype.num, dtype.str, dtype.type)
+    if dtype.names is not None:
+        return _describe_dtype(dtype)
+    known = _KNOWN.get(key)
+    if known is None:
+        known = _KNOWN[key] = _describe_dtype(dtype)
+        if len(_KNOWN) > _REMEMBERED:
+            _KNOWN.clear()
+    return known
+
+
+def _describe_dtype(dtype: np.dtype[Any]) -> str:
     try:
         structured = dtype.names is not None
         text = json.dumps(_structure(dtype), sort_keys=True) if structured else _plain(dtype)
@@ -84,7 +102,10 @@ def read_dtype(text: str, *, objects: bool = False) -> np.dtype[Any]:
         raise FrameError(f"{shown(text)} is a dtype whose items are addresses")
     if not structured and found.kind not in _KINDS:
         raise FrameError(f"{shown(text)} is a dtype that a frame does not have")
-    if found.hasobject and found.itemsize > _sparse_limit(found):
+    if structured and json.dumps(json.loads(text), sort_keys=True) != text:
+        raise FrameError(f"{shown(text)} is not written as a frame's dtype is")
+    empty = any(found[name].itemsize == 0 for name in found.names or ())
+    if found.hasobject and (empty or found.itemsize > _sparse_limit(found)):
         raise FrameError(f"{shown(text)} has items that are mostly gaps")
     return found
 
@@ -152,6 +173,8 @@ def raw_bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 def clean(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the contiguous array, or a copy in which unused bytes are zero if it has any."""
+    if (array.dtype.names is None and array.dtype.char not in "gG") or not array.size:
+        return array
     used = _used_bytes(array.dtype)
     if used.all():
         return array
@@ -216,7 +239,9 @@ def describe_scalar(value: np.generic) -> tuple[str, bytes]:
         return "str_", value.encode("utf-8", "surrogatepass")  # str() would drop NULs at its end
     if isinstance(value, np.bytes_):
         return "bytes_", bytes(value)
-    return describe_dtype(value.dtype), clean(np.array(value)).tobytes()
+    if value.dtype.char in "gG" or value.dtype.names is not None:
+        return describe_dtype(value.dtype), clean(np.array(value)).tobytes()
+    return describe_dtype(value.dtype), value.tobytes()
 
 
 def make_array(dtype: str, shape: tuple[int, ...], order: str, buffer: memoryview) -> Any:
@@ -231,7 +256,12 @@ def make_array(dtype: str, shape: tuple[int, ...], order: str, buffer: memoryvie
             f"An array of shape {shape} and dtype {dtype} has {prod(shape) * kind.itemsize} bytes, "
             f"and its buffer has {len(buffer)}"
         )
-    return np.ndarray(shape, kind, buffer, order=order)  # type: ignore[arg-type]  # checked
+    array = np.ndarray(shape, kind, buffer, order=order)  # type: ignore[arg-type]  # checked
+    if kind.kind == "U" and array.size:
+        points = np.frombuffer(buffer, dtype=np.dtype(f"{kind.str[0]}u4"))
+        if points.max(initial=0) > sys.maxunicode:
+            raise FrameError("The frame has an array of text with a character that is none")
+    return array
 
 
 def make_scalar(dtype: str, raw: bytes) -> Any:

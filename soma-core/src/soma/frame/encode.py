@@ -12,13 +12,15 @@ from __future__ import annotations
 import enum
 import struct
 import sys
+import types
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import cbor2
 
-from soma.codecs import RegisteredCodec, find_codec, full_name, own_codec, pickle_buffers
+from soma._notices import tell_once
+from soma.codecs import NATIVE, RegisteredCodec, find_codec, full_name, own_codec, pickle_buffers
 from soma.errors import CodecError, MissingCodec, describe_error, shown
 from soma.frame.encoded import Encoded
 from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, build_header, pad
@@ -35,6 +37,7 @@ _LIST, _TUPLE, _SET, _FROZENSET, _DICT = (
     int(Code.DICT),
 )
 _PLAIN = frozenset({type(None), bool, int})
+_PATH_SHOWN = 200
 _SHORT = INLINE_BYTES // 4
 """Characters of a text that surely stays in the header."""
 
@@ -49,7 +52,8 @@ class _Out:
         self.buffers: list[Any] = []
 
     def sort_key(self) -> bytes:
-        return cbor2.dumps(self.tokens) + b"".join(map(bytes, self.buffers))
+        raw = list(map(bytes, self.buffers))
+        return cbor2.dumps([self.tokens, list(map(len, raw))]) + b"".join(raw)
 
 
 class _Leave:
@@ -168,7 +172,7 @@ def find_path(root: Any, wanted: Any, *, again: bool = False) -> str:
     while stack:
         value, path, above = stack.pop()
         if value is wanted and (not again or id(value) in above):
-            return path
+            return path if len(path) <= _PATH_SHOWN else f"{path[:_PATH_SHOWN]}..."
         if id(value) in above or len(above) > MAX_NESTING + 1:
             continue
         inside = (*above, id(value))
@@ -251,8 +255,8 @@ def _bytearray(writer: _Writer, value: bytearray) -> None:
         _buffer(writer, Code.BYTEARRAY, value)
 
 
-def _buffer(writer: _Writer, code: Code, raw: Any, *more: Any) -> None:
-    writer.out.tokens.append([int(code), *more, None])
+def _buffer(writer: _Writer, code: Code, raw: Any) -> None:
+    writer.out.tokens.append([int(code), None])
     writer.out.buffers.append(raw)
 
 
@@ -350,11 +354,12 @@ def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
     if cls.__module__ == "numpy" or cls.__module__.startswith("numpy."):
         import numpy as np
 
-        if cls is np.ndarray or issubclass(cls, np.generic):
+        if cls in (np.ndarray, np.memmap) or issubclass(cls, np.generic):
             from soma.frame import encode_numpy
 
             _HANDLERS[np.ndarray] = encode_numpy.write_array
-            if cls is not np.ndarray:
+            _HANDLERS[np.memmap] = encode_numpy.write_mapped
+            if issubclass(cls, np.generic):
                 _HANDLERS[cls] = encode_numpy.write_scalar
             return _HANDLERS[cls]
     if isinstance(value, enum.Enum):
@@ -371,7 +376,9 @@ def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
 
 def _enum(writer: _Writer, value: enum.Enum) -> None:
     cls = type(value)
-    writer.out.tokens.append([int(Code.ENUM), cls.__module__, cls.__qualname__, value.name])
+    # A spawned process has its main module under a name of its own; the frame has one for both.
+    module = "__main__" if cls.__module__ == "__mp_main__" else cls.__module__
+    writer.out.tokens.append([int(Code.ENUM), module, cls.__qualname__, value.name])
     writer.enter(value, (value.value,))
 
 
@@ -390,7 +397,8 @@ def _with_codec(writer: _Writer, value: Any, codec: RegisteredCodec) -> None:
         writer.out.buffers += buffers
     elif codec.dump_buffers is not None:
         meta, buffers = _checked_buffers(codec, _called(writer, codec, value, codec.dump_buffers))
-        writer.out.tokens.append([int(Code.CODEC_BUFFERS), codec.kind, len(buffers)])
+        of = _of_subclass(codec, value)
+        writer.out.tokens.append([int(Code.CODEC_BUFFERS), codec.kind, len(buffers), *of])
         writer.out.buffers += buffers
         writer.enter(value, (meta,))
     else:
@@ -400,10 +408,29 @@ def _with_codec(writer: _Writer, value: Any, codec: RegisteredCodec) -> None:
                 f"The codec for {codec.type_name!r} (kind {codec.kind!r}) has to return bytes, "
                 f"and it returned a {type(raw).__name__!r}"
             )
+        of = _of_subclass(codec, value)
         if len(raw) < INLINE_BYTES:
-            writer.out.tokens.append([int(Code.CODEC), codec.kind, raw])
+            writer.out.tokens.append([int(Code.CODEC), codec.kind, raw, *of])
         else:
-            _buffer(writer, Code.CODEC, raw, codec.kind)
+            writer.out.tokens.append([int(Code.CODEC), codec.kind, None, *of])
+            writer.out.buffers.append(raw)
+
+
+def _of_subclass(codec: RegisteredCodec, value: Any) -> list[str]:
+    """Return what tells an object of a subclass from one of the codec's own class.
+
+    Nothing says that the codec writes what the subclass adds; so at least its name is in the hash,
+    and its author is told once.
+    """
+    cls = type(value)
+    if cls is codec.type or cls in codec.also:
+        return []
+    tell_once(
+        ("subclass", codec.kind, full_name(cls)),
+        f"a {full_name(cls)} is written by the codec of {codec.type_name}, its base, and may come "
+        f"back as one: register a codec for {full_name(cls)} if it holds more",
+    )
+    return [full_name(cls)]
 
 
 def _called(
@@ -440,10 +467,14 @@ def _flat(view: memoryview) -> memoryview:
 
 def _missing(writer: _Writer, value: Any) -> MissingCodec:
     cls = type(value)
+    start = f"{writer.path_to(value)} is a {full_name(cls)}, and nothing says how to write one down"
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+        return MissingCodec(f"{start}: it is code, not a value")
+    if cls in NATIVE:  # inside an Opaque, which is never taken apart
+        return MissingCodec(f"{start} inside an Opaque, which stays in this process")
     return MissingCodec(
-        f"{writer.path_to(value)} is a {full_name(cls)}, and nothing says how to write one down. "
-        f"Register it beside the class: soma.codec({full_name(cls)!r}, {cls.__name__}, dump=..., "
-        "load=...)"
+        f"{start}. Register it beside the class: "
+        f"soma.codec({full_name(cls)!r}, {cls.__name__}, dump=..., load=...)"
     )
 
 

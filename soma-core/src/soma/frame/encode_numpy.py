@@ -12,7 +12,7 @@ from soma.frame.tokens import Code
 if TYPE_CHECKING:
     from soma.frame.encode import _Writer
 
-__all__ = ["write_array", "write_scalar"]
+__all__ = ["write_array", "write_mapped", "write_scalar"]
 
 
 def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
@@ -35,6 +35,11 @@ def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
     else:
         writer.out.tokens.append([int(Code.ARRAY), dtype, shape, order])
         writer.out.buffers.append(arrays.raw_bytes(arrays.clean(array)))
+
+
+def write_mapped(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
+    """Write an array that lies in a file (``np.load(mmap_mode="r")``) as the array that it is."""
+    write_array(writer, array.view(np.ndarray))
 
 
 def write_scalar(writer: _Writer, value: np.generic) -> None:

@@ -10,7 +10,6 @@ test vectors, is docs/formats/soma1.md.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 
 import cbor2
 
-from soma.errors import FrameError
+from soma.errors import CodecError, FrameError
 
 __all__ = [
     "ALIGNMENT",
@@ -63,7 +62,10 @@ def pad(length: int) -> memoryview:
 
 def build_header(tokens: list[Any], lengths: list[int], flags: int) -> bytes:
     """Return preamble, header and padding; without buffers there is no padding."""
-    body = cbor2.dumps([tokens, lengths])
+    try:
+        body = cbor2.dumps([tokens, lengths])
+    except UnicodeEncodeError as error:  # the name of a time zone or of an Enum's member
+        raise CodecError(f"A name in the value cannot be written in UTF-8: {error}") from None
     whole = _START.pack(MAGIC, VERSION, flags, len(body)) + body
     return whole + bytes(pad(len(whole))) if lengths else whole
 
@@ -77,7 +79,12 @@ def parse(raw: Any) -> Parsed:
     Raises:
         FrameError: it is not a whole frame.
     """
-    view = memoryview(raw).cast("B")
+    try:
+        view = memoryview(raw).cast("B")
+    except (TypeError, ValueError):
+        raise FrameError(
+            f"A frame is bytes, or something with a contiguous buffer, not a {type(raw).__name__}"
+        ) from None
     flags, length = _read_preamble(view)
     if length > len(view) - _PREAMBLE:
         raise FrameError(
@@ -104,9 +111,13 @@ def parse_pieces(header: bytes, pieces: Sequence[memoryview]) -> Parsed:
 
 def _read_preamble(view: memoryview) -> tuple[int, int]:
     """Return (flags, length of the header)."""
-    if len(view) < _PREAMBLE or view[: len(MAGIC)] != MAGIC:
-        start = bytes(view[: len(MAGIC)])
+    start = bytes(view[: len(MAGIC)])
+    if not start:
+        raise FrameError("There is nothing here: a frame has at least a header")
+    if not MAGIC.startswith(start):
         raise FrameError(f"These bytes are no SOMA1 frame: they start with {start!r}")
+    if len(view) < _PREAMBLE:
+        raise FrameError(f"The frame was cut: {len(view)} bytes are here, {_PREAMBLE} are needed")
     version = view[5]
     if version != VERSION:
         raise FrameError(
@@ -120,13 +131,16 @@ def _read_preamble(view: memoryview) -> tuple[int, int]:
 
 
 def _read_header(body: bytes) -> tuple[list[Any], list[int]]:
-    stream = io.BytesIO(body)
     try:
-        found = cbor2.CBORDecoder(stream, max_depth=_CBOR_DEPTH, allow_indefinite=False).decode()
+        found = cbor2.loads(body, max_depth=_CBOR_DEPTH, allow_indefinite=False)
     except Exception as error:  # hostile bytes may raise whatever a decoder can raise
         raise FrameError(f"The header of the frame cannot be read: {error}") from error
-    if stream.tell() != len(body):
-        raise FrameError("The header of the frame is followed by bytes that do not belong to it")
+    try:
+        exact = cbor2.dumps(found) == body
+    except Exception as error:  # whatever it is, we did not write it
+        raise FrameError(f"The header of the frame cannot be read: {error}") from error
+    if not exact:  # trailing bytes, tags, numbers in a longer or shorter form than ours
+        raise FrameError("The header of the frame is not written as a frame's header is")
     right = isinstance(found, list) and len(found) == 2 and all(type(one) is list for one in found)  # noqa: PLR2004
     if not right:
         raise FrameError("The header of the frame is not [tokens, lengths]")

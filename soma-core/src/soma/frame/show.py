@@ -11,7 +11,7 @@ from typing import Any
 from blake3 import blake3
 
 from soma.errors import FrameError, describe_error, shown
-from soma.frame.layout import FLAG_PICKLE, Parsed, parse
+from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, Parsed, parse
 from soma.frame.tokens import Code
 
 __all__ = ["FrameInfo", "Line", "describe_frame"]
@@ -60,7 +60,7 @@ def describe_frame(raw: Any) -> FrameInfo:
     parsed = parse(raw)
     view = memoryview(raw).cast("B")
     kinds = {
-        str(token[1])
+        shown(token[1]).strip("'")
         for token in parsed.tokens
         if type(token) is list
         and len(token) > 1
@@ -79,8 +79,13 @@ def describe_frame(raw: Any) -> FrameInfo:
 def _lines(parsed: Parsed) -> Iterator[Line]:
     buffers = iter(parsed.buffers)
     missing: list[int] = []  # children that the open containers still wait for
+    complete = False
     for token in parsed.tokens:
         depth = len(missing)
+        if depth > MAX_NESTING:
+            raise FrameError(f"The frame nests deeper than {MAX_NESTING} containers in each other")
+        if complete:
+            raise FrameError("The header of the frame describes more than one value")
         try:
             what, children, taken = _read(token)
             children = _count(children)
@@ -90,12 +95,20 @@ def _lines(parsed: Parsed) -> Iterator[Line]:
         except Exception as error:  # made-up tokens may raise whatever an index can raise
             why = describe_error(error)
             raise FrameError(f"The frame has a token that means nothing: {why}") from error
-        yield Line(depth=depth, what=what, bytes=sum(sizes) if taken else None)
+        yield Line(depth=depth, what=_printable(what), bytes=sum(sizes) if taken else None)
         if missing:
             missing[-1] -= 1
         missing.append(children)
         while missing and not missing[-1]:
             missing.pop()
+        complete = not missing
+    if not complete or next(buffers, None) is not None:
+        raise FrameError("The frame was cut, or has buffers that no value takes")
+
+
+def _printable(text: str) -> str:
+    """Write out what would move the cursor of a terminal."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _count(value: Any) -> int:
@@ -150,11 +163,11 @@ def _records(name: str, dtype: str, shape: list[int], order: str) -> tuple[str, 
     return f"{name} {dtype} {tuple(shape)} {order}", len(json.loads(dtype)["names"]), 0
 
 
-def _codec(name: str, kind: str, inline: bytes | None) -> tuple[str, int, int]:
+def _codec(name: str, kind: str, inline: bytes | None, *_: str) -> tuple[str, int, int]:
     return f"{name} {kind}", 0, int(inline is None)
 
 
-def _codec_buffers(name: str, kind: str, count: int) -> tuple[str, int, int]:  # noqa: ARG001  # its form
+def _codec_buffers(name: str, kind: str, count: int, *_: str) -> tuple[str, int, int]:  # noqa: ARG001  # its form
     return f"codec {kind}, {count} buffers", 1, count
 
 

@@ -12,6 +12,7 @@ constant, an address or a random number. Node ids are not part of it.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from soma.errors import CacheConfigError, IdentityWarning, Nameless
+from soma.errors import CacheConfigError, IdentityWarning, Nameless, shown
 from soma.identity import code
 from soma.identity.canonical import Canon, Unhashable
 from soma.identity.collect import (
@@ -40,6 +41,11 @@ _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 _REMEMBERED = 1024
 """Classes and functions whose code is remembered; the oldest is forgotten first."""
 _memo: dict[int, tuple[Any, CodeParts]] = {}
+_memo_lock = threading.Lock()
+_DECLARED = {
+    "_cache_depends": "functions, classes and modules",
+    "_cache_env": "distribution names",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +76,17 @@ def identify(node: Any, name: str = "") -> Identity:
     return NodeIdentity(name, node).read()
 
 
-def differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+def differences(
+    one: Identity | Mapping[str, bytes], other: Identity | Mapping[str, bytes]
+) -> list[str]:
     """Say which parts of two identities differ: ``["attribute alpha changed", ...]``.
 
     Args:
-        before: ``Identity.parts`` of the one.
-        after: ``Identity.parts`` of the other.
+        one: an identity, or the ``parts`` of one, before.
+        other: the same, after.
     """
+    before = one.parts if isinstance(one, Identity) else one
+    after = other.parts if isinstance(other, Identity) else other
     changed = [
         f"{part} changed" for part in before if part in after and before[part] != after[part]
     ]
@@ -88,23 +98,37 @@ def differences(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list
 class NodeIdentity:
     """Reads the identity of one node, again and again; cheap while nothing changes.
 
+    Safe for threads: each reading is whole, and at worst the same is computed twice.
+
     Args:
         name: what messages call the node.
         node: the object.
+
+    Raises:
+        CacheConfigError: the node is a class, not an object of it.
     """
 
     def __init__(self, name: str, node: Any) -> None:
+        if isinstance(node, type):
+            raise CacheConfigError(
+                f"{node.__qualname__} is a class; what has an identity is an object of it: "
+                f"{node.__qualname__}(...)"
+            )
+        self._given_name = name
         self._node = node
+        self._with_code: dict[str, tuple[Any, CodeParts]] = {}  # attributes that hold code
+        self._look_at_class()
+
+    def _look_at_class(self) -> None:
+        node = self._node
         is_function = isinstance(node, types.FunctionType | types.BuiltinFunctionType)
         self._root: Any = node if is_function else type(node)
-        self._name = name or self._root.__qualname__
+        self._name = self._given_name or self._root.__qualname__
         self._roots = () if is_function else tuple(members_of_mro(self._root))
-        self._code: CodeParts | None = None
-        self._values: dict[str, Any] | None = None  # the last config, where all of it is immutable
-        self._with_code: dict[str, tuple[Any, CodeParts]] = {}  # attributes that hold code
-        self._last: Identity | None = None
         # Whether the config is the public part of __dict__ and nothing else: the common case.
         self._is_plain = bool(self._roots) and has_plain_config(node)
+        # (code, the config where all of it is immutable, what was made of the two)
+        self._last: tuple[CodeParts, dict[str, Any] | None, Identity] | None = None
 
     def read(self) -> Identity:
         """Return the identity as it is now.
@@ -113,16 +137,21 @@ class NodeIdentity:
             CacheConfigError: something cannot be hashed; the message names node and attribute.
             Nameless: there is nothing that could be named.
         """
+        if self._roots and type(self._node) is not self._root:  # its __class__ was replaced
+            self._look_at_class()
         parts = self._read_code()
-        if self._last is not None and parts is self._code and self._config_unchanged():
-            return self._last
-        self._code = parts
-        self._last = self._build(parts)
-        return self._last
+        last = self._last
+        if last is not None and last[0] is parts and self._config_unchanged(last[1]):
+            return last[2]
+        values = self._config()
+        identity = self._build(parts, values)
+        immutable = all(type(value) in _IMMUTABLE for value in values.values())
+        self._last = (parts, values if immutable else None, identity)
+        return identity
 
     def _read_code(self) -> CodeParts:
         root, known = _memo.get(id(self._root), (None, None))
-        if known is not None and root is self._root and known.unchanged(self._roots):
+        if known is not None and root is self._root and known.unchanged():
             return known
         try:
             found = self._collect()
@@ -131,9 +160,10 @@ class NodeIdentity:
                 f"Node {self._name!r}: {error.path} cannot be hashed: {error.why}. Give the class "
                 "a _cache_version, or take it out of the code"
             ) from None
-        _memo[id(self._root)] = (self._root, found)
-        while len(_memo) > _REMEMBERED:
-            _memo.pop(next(iter(_memo)), None)
+        with _memo_lock:
+            _memo[id(self._root)] = (self._root, found)
+            while len(_memo) > _REMEMBERED:
+                del _memo[next(iter(_memo))]
         return found
 
     def _collect(self) -> CodeParts:
@@ -144,20 +174,27 @@ class NodeIdentity:
             return _by_version(root, version)
         if isinstance(root, types.BuiltinFunctionType) or not self._roots_have_code():
             return _without_code(root, self._name)
-        depends = getattr(root, "_cache_depends", ())
-        if not isinstance(depends, tuple | list):
-            raise CacheConfigError(
-                f"Node {self._name!r}: _cache_depends must be a tuple of functions, classes and "
-                f"modules, not {depends!r:.80}"
-            )
-        return collect(root, self._roots, depends)
+        return collect(root, self._roots, self._declared("_cache_depends"))
+
+    def _declared(self, attribute: str) -> tuple[Any, ...]:
+        """Return what the class and its bases declare under an attribute, together."""
+        found: list[Any] = []
+        for owner in self._roots or (self._root,):
+            own = getattr(owner, "__dict__", {}).get(attribute, ())
+            if not isinstance(own, tuple | list):
+                raise CacheConfigError(
+                    f"Node {self._name!r}: {attribute} must be a tuple of "
+                    f"{_DECLARED[attribute]}, not {shown(own)}"
+                )
+            found += [one for one in own if not any(one is other for other in found)]
+        return tuple(found)
 
     def _roots_have_code(self) -> bool:
         return isinstance(self._root, types.FunctionType) or any(
             code.is_code(value) for cls in self._roots for value in vars(cls).values()
         )
 
-    def _build(self, parts: CodeParts) -> Identity:
+    def _build(self, parts: CodeParts, values: dict[str, Any]) -> Identity:
         name = code.qualified_name(self._root)
         hasher = blake3(b"identity\0" + name.encode("utf-8", "surrogatepass") + b"\0")
         hasher.update(parts.digest)
@@ -166,7 +203,7 @@ class NodeIdentity:
             hasher.update(label.encode() + b"\0" + digest)
             short[label] = digest[:_SHORT]
         config = blake3(b"config")
-        for label, digest in sorted(self._config_parts()):
+        for label, digest in sorted(self._config_parts(values)):
             raw = label.encode("utf-8", "surrogatepass")
             config.update(len(raw).to_bytes(8, "little") + raw + digest)
             short[f"attribute {label}"] = digest[:_SHORT]
@@ -181,18 +218,16 @@ class NodeIdentity:
         """Yield the Python version, and the versions that ``_cache_env`` asks for."""
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         yield "python", blake3(python.encode()).digest()
-        wanted = getattr(self._root, "_cache_env", ())
-        right = isinstance(wanted, tuple | list) and all(isinstance(one, str) for one in wanted)
-        if not right:
+        wanted = self._declared("_cache_env")
+        if not all(isinstance(one, str) for one in wanted):
             raise CacheConfigError(
-                f"Node {self._name!r}: _cache_env must be a tuple of distribution names, "
-                f"not {wanted!r:.80}"
+                f"Node {self._name!r}: _cache_env must be a tuple of {_DECLARED['_cache_env']}, "
+                f"not {shown(wanted)}"
             )
         for one in sorted(wanted):
             yield f"version of {one}", blake3(_installed(one).encode()).digest()
 
-    def _config_parts(self) -> Iterator[tuple[str, bytes]]:
-        values = self._config()
+    def _config_parts(self, values: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         for name, value in values.items():
             try:
                 yield name, self._digest_of(name, value)
@@ -201,30 +236,33 @@ class NodeIdentity:
                 raise CacheConfigError(
                     f"Node {self._name!r}: the attribute {name!r} cannot be hashed: "
                     f"{inside}{error.why}. Prefix its name with '_' if results do not depend on "
-                    "it, or define __soma_config__()"
+                    "it, define __soma_config__(), or register a codec for its type"
                 ) from None
-        immutable = all(type(value) in _IMMUTABLE for value in values.values())
-        self._values = values if immutable else None
 
     def _config(self) -> dict[str, Any]:
         if isinstance(self._root, types.FunctionType):
             return {}
-        # What has no code of its own, such as a partial, is what it holds.
-        return dict(config_items(self._node)) if self._roots else {"value": self._node}
+        if not self._roots:  # what has no code of its own, such as a partial, is what it holds
+            return {"value": self._node}
+        try:
+            return dict(config_items(self._node))
+        except Exception as error:
+            error.add_note(f"while the config of node {self._name!r} was read")
+            raise
 
     def _digest_of(self, name: str, value: Any) -> bytes:
         known, parts = self._with_code.get(name, (None, None))
-        if parts is not None and known is value and parts.unchanged(self._roots):
+        if parts is not None and known is value and parts.unchanged():
             return parts.digest
-        canon = Canon().write(value)
+        home = code.module_name(self._root).partition(".")[0]
+        canon = Canon(home=home).write(value)
         if not canon.functions and not canon.classes:
             return canon.digest()
         parts = parts_of_attribute(self._root, self._roots, name, value)
         self._with_code[name] = (value, parts)
         return parts.digest
 
-    def _config_unchanged(self) -> bool:
-        values = self._values
+    def _config_unchanged(self, values: dict[str, Any] | None) -> bool:
         if values is None:
             return False
         now = self._node.__dict__ if self._is_plain else self._config()
@@ -272,5 +310,5 @@ def _installed(dist: str) -> str:
 
     try:
         return version(dist)
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):  # the latter for a name that is none
         return "(not installed)"

@@ -1,12 +1,17 @@
 """What code is the same: functions and classes as they are loaded, never as they stand in a file.
 
-Of a code object everything counts but file name, line numbers and a function's own docstring; of a
-function also defaults and closure; of a class its bases and attributes. Nothing is read back from
-files: a file may have changed since, a class may be defined twice, two scripts may both have a
-``__main__.Scale``. Files would answer wrongly in each of these cases.
+Of a function its instructions count, with the constants, names and nested code that they use, its
+defaults, closure and plain attributes; of a class its bases and attributes. File names, line
+numbers and docstrings are no part of that. Nothing is read back from files: a file may have changed
+since, a class may be defined twice, two scripts may both have a ``__main__.Scale``. Files would
+answer wrongly in each of these cases.
+
+What belongs to Python or to Soma counts by name, and what belongs to another installed package by
+name and version, if that name really leads to it.
 """
 
 from __future__ import annotations
+import __future__
 
 import dis
 import enum
@@ -26,17 +31,24 @@ __all__ = [
     "class_parts",
     "dataclass_fields",
     "global_names",
+    "holds_code",
     "is_by_name",
     "is_code",
     "is_foreign",
+    "is_library",
+    "is_reachable",
+    "module_members",
+    "module_name",
     "parts_of_code",
     "qualified_name",
     "version_of",
 ]
 
-_DOCSTRING_FLAG = 0x4000000  # CO_HAS_DOCSTRING, Python 3.14
+_WITHOUT_MEANING = 0x4000000 | __future__.annotations.compiler_flag
+"""Flags without a meaning for what runs: CO_HAS_DOCSTRING (Python 3.14), how annotations are."""
 _GENERATED = "__create_fn__.<locals>."
 """Where dataclasses makes its methods: they follow from the fields, which count."""
+_GENERATED_REPR = "recursive_repr.<locals>.decorating_function.<locals>.wrapper"
 
 _IGNORED = frozenset(
     {
@@ -44,32 +56,67 @@ _IGNORED = frozenset(
         *("__slots__", "__firstlineno__", "__static_attributes__", "__abstractmethods__"),
         *("__orig_bases__", "__parameters__", "__match_args__", "__annotate__"),
         *("__dataclass_fields__", "__dataclass_params__", "__annotate_func__"),
-        *("__annotations_cache__", "_abc_impl", "__type_params__", "_cache_depends"),
+        *("__annotations_cache__", "_abc_impl", "__type_params__", "_cache_depends", "_cache_env"),
     }
 )
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class CodeIn:
-    """A code object, and the function it belongs to."""
+    """A code object, marked as code of a function."""
 
-    __slots__ = ("code", "owner")
+    __slots__ = ("code",)
 
-    def __init__(self, code: types.CodeType, owner: types.FunctionType) -> None:
+    def __init__(self, code: types.CodeType) -> None:
         self.code = code
-        self.owner = owner
+
+
+class Whole:
+    """A module all of which counts."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+
+
+def module_name(entity: Any) -> str:
+    """Return the module of a class or function; that of a spawned child's main is the main one."""
+    name = getattr(entity, "__module__", None)
+    return "__main__" if name == "__mp_main__" else str(name)
 
 
 def qualified_name(entity: Any) -> str:
     """Return module and qualified name of a class or function."""
-    module = getattr(entity, "__module__", None)
+    return f"{module_name(entity)}.{_name(entity)}"
+
+
+def _name(entity: Any) -> str:
+    """Return a name from where it is local on: what travels by value loses the rest."""
     name = getattr(entity, "__qualname__", None) or getattr(entity, "__name__", "?")
-    return f"{module}.{name}"
+    return str(name).rpartition("<locals>.")[2]
 
 
 def is_code(value: Any) -> bool:
-    """Say whether a value counts as code: a function, a method, or something that wraps one."""
-    return isinstance(value, _FUNCTION_LIKE) or callable(getattr(value, "__wrapped__", None))
+    """Say whether a value is a function, or Python's own wrapper of one."""
+    return isinstance(value, _FUNCTION_LIKE)
+
+
+def holds_code(value: Any) -> bool:
+    """Say whether there is code in a value: a function or class, in containers and partials too."""
+    stack, met = [value], 0
+    while stack and met < _SEARCHED:
+        one = stack.pop()
+        met += 1
+        if is_code(one) or isinstance(one, type):
+            return True
+        if isinstance(one, functools.partial):
+            return True
+        if isinstance(one, list | tuple | set | frozenset):
+            stack += one
+        elif isinstance(one, dict):
+            stack += one.values()
+    return False
 
 
 def parts_of_code(canon: Canon, value: Any) -> Iterator[Step] | None:
@@ -79,9 +126,7 @@ def parts_of_code(canon: Canon, value: Any) -> Iterator[Step] | None:
         return write(canon, value)
     if isinstance(value, type):
         return _class(canon, value)
-    if callable(getattr(value, "__wrapped__", None)):
-        return _wrapper(canon, value)
-    if _is_named(value):
+    if callable(value) and not _is_called_in_python(value) and _is_named(value):
         return _by_name(canon, value)
     return None
 
@@ -89,16 +134,28 @@ def parts_of_code(canon: Canon, value: Any) -> Iterator[Step] | None:
 def class_members(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield (label, value) of what counts among a class's own attributes, sorted by name."""
     for name, value in sorted(vars(cls).items()):
-        if name in _IGNORED or _is_generated(value):
+        if name in _IGNORED or _is_generated(value) or isinstance(value, _SLOTS):
             continue
         if is_code(value):
             yield f"method {name}", value
-        elif name.startswith("__") and name.endswith("__"):
-            continue  # what Python keeps there is no code
-        elif isinstance(value, _SLOTS):
-            continue
-        elif not name.startswith("_") or _is_plain(value):
+        elif name.startswith("_"):
+            # What is private may be a cache or a lock: it counts where it is fixed, or holds code.
+            if _is_plain(value) or holds_code(value):
+                yield f"class attribute {name}", value
+        else:
             yield f"class attribute {name}", value
+
+
+def module_members(module: types.ModuleType) -> Iterator[str]:
+    """Yield the names in a module that are its own: not what it imported from others."""
+    for name, value in sorted(vars(module).items()):
+        if name.startswith("__") and name.endswith("__"):
+            continue
+        is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+        if isinstance(value, types.ModuleType):
+            continue
+        if not is_definition or value.__module__ == module.__name__:
+            yield name
 
 
 def global_names(function: types.FunctionType) -> list[str]:
@@ -117,63 +174,77 @@ def global_names(function: types.FunctionType) -> list[str]:
 def _code(canon: Canon, value: CodeIn) -> Iterator[Step]:
     code = value.code
     canon.emit("code", code.co_qualname.encode("utf-8", "surrogatepass"))
-    numbers = (
-        code.co_argcount,
-        code.co_posonlyargcount,
-        code.co_kwonlyargcount,
-        code.co_stacksize,
-        code.co_flags & ~_DOCSTRING_FLAG,
+    yield (
+        "",
+        (
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            code.co_stacksize,
+            code.co_flags & ~_WITHOUT_MEANING,
+        ),
     )
-    yield "", numbers
-    yield "", code.co_code
-    yield "", code.co_exceptiontable
     yield "", (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    hidden = _docstring_place(code), _first_line_place(code)
-    for place, const in enumerate(code.co_consts):
-        if place in hidden:
-            canon.emit("hidden")
-        else:
-            yield "", CodeIn(const, value.owner) if isinstance(const, types.CodeType) else const
-
-
-def _docstring_place(code: types.CodeType) -> int | None:
-    """Return which constant is the docstring: a def may have one, a comprehension never."""
-    if sys.version_info >= (3, 14):
-        return 0 if code.co_flags & _DOCSTRING_FLAG else None
-    is_def = code.co_flags & (0x01 | 0x02) == 0x03 and not code.co_name.startswith("<")  # noqa: PLR2004  # CO_OPTIMIZED and CO_NEWLOCALS
-    has = is_def and code.co_consts and isinstance(code.co_consts[0], str | type(None))
-    return 0 if has else None
-
-
-def _first_line_place(code: types.CodeType) -> int | None:
-    """Return which constant of a class body is its line number, which Python 3.13 keeps there."""
-    if "__firstlineno__" not in code.co_names:
-        return None
-    previous = None
-    for instruction in dis.get_instructions(code):
-        if instruction.argval == "__firstlineno__" and previous is not None:
-            return previous.arg if previous.opname == "LOAD_CONST" else None
-        previous = instruction
-    return None
+    yield "", code.co_exceptiontable
+    instructions = list(dis.get_instructions(code))
+    numbers: list[int] = []
+    constants: list[Any] = []
+    for place, one in enumerate(instructions):
+        if one.opcode not in dis.hasconst:
+            numbers += (one.opcode, one.arg or 0)
+            continue
+        # A constant is written where it is used: which number it has depends on the docstring.
+        following = instructions[place + 1].argval if place + 1 < len(instructions) else None
+        hidden = following == "__firstlineno__"  # a class body's line number, Python 3.13
+        constants.append(_HIDDEN if hidden else code.co_consts[one.arg or 0])
+        numbers += (one.opcode, 0)
+    canon.emit("instructions", b"".join(number.to_bytes(5, "little") for number in numbers))
+    for const in constants:
+        yield "", CodeIn(const) if isinstance(const, types.CodeType) else const
 
 
 def _function(canon: Canon, function: types.FunctionType) -> Iterator[Step]:
     if not canon.mark(function):
         return
-    if is_foreign(function.__module__) and _is_reachable(function):
-        canon.emit("named", qualified_name(function).encode("utf-8", "surrogatepass"))
+    if _counts_by_name(canon, function):
+        yield from _by_name(canon, function)
         return
     canon.emit("function")
     canon.functions.append(function)
-    yield "", CodeIn(function.__code__, function)
+    yield "", CodeIn(function.__code__)
     yield ".__defaults__", function.__defaults__
     if function.__kwdefaults__:
         yield ".__kwdefaults__", tuple(sorted(function.__kwdefaults__.items()))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield f" (variable {name})", cell
+    registry = getattr(function, "registry", None)
+    if isinstance(registry, types.MappingProxyType) and hasattr(function, "dispatch"):
+        yield (
+            ".registry",
+            _registered(registry),
+        )  # functools.singledispatch, whose closure is a cache
+    else:
+        names = function.__code__.co_freevars
+        for name, cell in zip(names, function.__closure__ or (), strict=True):
+            yield f" (variable {name})", cell
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         yield ".__wrapped__", wrapped
+    yield from _plain_attributes(function)
+
+
+def _plain_attributes(function: types.FunctionType) -> Iterator[Step]:
+    for name, value in sorted(vars(function).items()):
+        if _is_plain(value) and not name.startswith("_"):
+            yield f".{name}", (name, value)
+
+
+def _registered(registry: Any) -> tuple[Any, ...]:
+    return tuple(sorted(registry.items(), key=lambda item: qualified_name(item[0])))
+
+
+def _dispatch_method(canon: Canon, method: Any) -> Iterator[Step]:
+    canon.emit("singledispatchmethod")
+    yield ".func", method.func
+    yield ".registry", _registered(method.dispatcher.registry)
 
 
 def _cell(canon: Canon, cell: Any) -> Iterator[Step]:
@@ -194,12 +265,14 @@ def _method(canon: Canon, method: types.MethodType) -> Iterator[Step]:
 def _class(canon: Canon, cls: type) -> Iterator[Step]:
     if not canon.mark(cls):
         return
-    name = qualified_name(cls).encode("utf-8", "surrogatepass")
-    if is_by_name(cls):
-        canon.emit("named class", name)
-        canon.emit("version", version_of(cls.__module__).encode())
+    if is_by_name(cls) or _counts_by_name(canon, cls):
+        yield from _by_name(canon, cls)
         return
-    canon.emit("class", cls.__qualname__.encode("utf-8", "surrogatepass"))
+    canon.emit("class", _name(cls).encode("utf-8", "surrogatepass"))
+    if "_cache_version" in vars(cls):
+        canon.classes.append(cls)
+        yield "._cache_version", vars(cls)["_cache_version"]
+        return
     if not is_by_name(type(cls)):
         yield "", type(cls)
     for base in cls.__bases__:
@@ -209,15 +282,21 @@ def _class(canon: Canon, cls: type) -> Iterator[Step]:
 
 def is_by_name(cls: type) -> bool:
     """Say whether a class counts by name: it is Python's, or Soma's, or has no Python code."""
-    return (is_foreign(cls.__module__) and _is_reachable(cls)) or any(
+    return (is_foreign(cls.__module__) and is_reachable(cls)) or any(
         isinstance(value, _FROM_C)
-        and cls in (_home(value, "__objclass__"), _home(value, "__self__"))
+        and cls in (getattr(value, "__objclass__", None), getattr(value, "__self__", None))
         for value in vars(cls).values()
     )
 
 
-def _home(value: Any, attribute: str) -> Any:
-    return getattr(value, attribute, None)
+def _counts_by_name(canon: Canon, entity: Any) -> bool:
+    """Say whether a function or class is somebody else's, and its name leads to it."""
+    module = entity.__module__
+    if isinstance(entity, types.FunctionType) and entity.__globals__.get("__name__") != module:
+        return False  # a wrapper that took over the name of what it wraps
+    if not (is_foreign(module) or is_library(module, canon.home)):
+        return False
+    return is_reachable(entity)
 
 
 def class_parts(canon: Canon, cls: type) -> Iterator[Step]:
@@ -232,27 +311,41 @@ def class_parts(canon: Canon, cls: type) -> Iterator[Step]:
             continue
         canon.emit(label)
         yield f" ({label})", value
+    for one in vars(cls).get("_cache_depends", ()):
+        yield " (dependency)", Whole(one) if isinstance(one, types.ModuleType) else one
+
+
+def _whole(canon: Canon, whole: Whole) -> Iterator[Step]:
+    canon.volatile = True
+    canon.emit("whole module", whole.module.__name__.encode())
+    for name in module_members(whole.module):
+        canon.emit("name", name.encode())
+        yield f" ({name})", vars(whole.module)[name]
 
 
 def dataclass_fields(cls: type) -> tuple[Any, ...]:
-    """Return what counts of a dataclass's fields, as values."""
+    """Return what counts of a dataclass's fields, as values. Annotations do not."""
     own = vars(cls)["__dataclass_fields__"].values()
     params = vars(cls).get("__dataclass_params__")
     marks = ("init", "compare", "hash", "repr", "kw_only")
     return (
-        *(
-            (one.name, str(one.type), _default(one.default), _default(one.default_factory))
-            for one in own
-        ),
-        *(tuple(getattr(one, mark) for mark in marks) for one in own),
+        *((one.name, str(one._field_type), _default(one)) for one in own),  # noqa: SLF001  # its kind
+        *(tuple(_mark(getattr(one, mark)) for mark in marks) for one in own),
         *(getattr(params, name, None) for name in ("frozen", "eq", "order", "unsafe_hash")),
     )
 
 
-def _default(value: Any) -> Any:
+def _default(field: Any) -> tuple[Any, ...]:
     import dataclasses
 
-    return "(missing)" if value is dataclasses.MISSING else (value,)
+    # By type: a class that came by value from another process has a MISSING of its own.
+    missing = type(dataclasses.MISSING).__name__
+    both = (field.default, field.default_factory)
+    return tuple("(missing)" if type(one).__name__ == missing else (one,) for one in both)
+
+
+def _mark(value: Any) -> Any:
+    return value if isinstance(value, bool) else None
 
 
 def _by_name(canon: Canon, value: Any) -> Iterator[Step]:
@@ -273,19 +366,19 @@ def _attributes(canon: Canon, value: Any) -> Iterator[Step]:
         yield f".{name}", getattr(value, name, None)
 
 
-def _wrapper(canon: Canon, value: Any) -> Iterator[Step]:
-    canon.emit("wrapper", qualified_name(type(value)).encode())
-    yield ".__wrapped__", value.__wrapped__
+def _is_called_in_python(value: Any) -> bool:
+    """Say whether calling the value runs a method that its class defines in Python."""
+    return isinstance(getattr(type(value), "__call__", None), types.FunctionType)  # noqa: B004  # which one
 
 
 def _is_named(value: Any) -> bool:
     """Say whether a callable from C can be found again by module and name."""
     if isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
         return True
-    return callable(value) and getattr(value, "__name__", None) is not None and _is_reachable(value)
+    return isinstance(getattr(value, "__name__", None), str) and is_reachable(value)
 
 
-def _is_reachable(entity: Any) -> bool:
+def is_reachable(entity: Any) -> bool:
     """Say whether module and qualified name lead to this very object.
 
     A class made by exec may say that it comes from builtins.
@@ -299,10 +392,12 @@ def _is_reachable(entity: Any) -> bool:
 
 
 def _is_generated(value: Any) -> bool:
-    inner = value
-    while hasattr(inner, "__wrapped__"):
-        inner = inner.__wrapped__
-    code = getattr(inner, "__code__", None)
+    """Say whether dataclasses made this method."""
+    if not isinstance(value, types.FunctionType):
+        return False
+    if value.__code__.co_qualname == _GENERATED_REPR:
+        value = getattr(value, "__wrapped__", value)
+    code = getattr(value, "__code__", None)
     return code is not None and code.co_qualname.startswith(_GENERATED)
 
 
@@ -332,10 +427,19 @@ def is_foreign(module: str | None) -> bool:
 
 
 @functools.cache
+def is_library(module: str | None, home: str) -> bool:
+    """Say whether a module is part of an installed package other than ``home``."""
+    top = (module or "").partition(".")[0]
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    installed = any(part in file for part in ("site-packages", "dist-packages"))
+    return top != home and installed and bool(version_of(module))
+
+
+@functools.cache
 def version_of(module: str | None) -> str:
     """Return the version of the distribution that a module belongs to; empty if it has none."""
     top = (module or "").partition(".")[0]
-    if is_foreign(module):
+    if is_foreign(module) or not top:
         return ""
     stated = getattr(sys.modules.get(top), "__version__", None)
     if isinstance(stated, str):
@@ -346,6 +450,9 @@ def version_of(module: str | None) -> str:
     return ",".join(version(owner) for owner in sorted(set(owners)))
 
 
+_HIDDEN = "(the number of a line)"
+_SEARCHED = 10_000
+"""Values among which code is looked for."""
 _STDLIB = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120  # compared as text
 _FROM_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
 _WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -353,8 +460,9 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     functools.cached_property: ("func",),
-    functools.singledispatchmethod: ("func",),
+    functools._lru_cache_wrapper: ("__wrapped__",),  # noqa: SLF001  # the type of a cached function
     types.GenericAlias: ("__origin__", "__args__"),
+    types.UnionType: ("__args__",),
 }
 _SLOTS = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType),
@@ -363,13 +471,15 @@ _SLOTS = (
 _FUNCTION_LIKE = (
     *(types.FunctionType, property, staticmethod, classmethod),
     *(functools.cached_property, functools.singledispatchmethod, functools.partialmethod),
+    functools._lru_cache_wrapper,  # noqa: SLF001  # the type of a cached function
 )
 
 _BY_TYPE: dict[type, Callable[[Canon, Any], Iterator[Step]]] = {
     CodeIn: _code,
+    Whole: _whole,
     types.FunctionType: _function,
     types.MethodType: _method,
     types.CellType: _cell,
-    types.GenericAlias: _attributes,
+    functools.singledispatchmethod: _dispatch_method,
     **dict.fromkeys(_WRAPPERS, _attributes),
 }

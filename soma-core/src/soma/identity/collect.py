@@ -17,7 +17,8 @@ from __future__ import annotations
 import sys
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from blake3 import blake3
@@ -35,7 +36,7 @@ _MISSING = object()
 class CodeParts:
     """The parts of one class or function, as they were found."""
 
-    __slots__ = ("_functions", "_names", "_sizes", "_volatile", "digest", "parts")
+    __slots__ = ("_again", "_bases", "_functions", "_names", "_sizes", "_texts", "digest", "parts")
 
     def __init__(self, found: _Collector) -> None:
         self.parts: Mapping[str, bytes] = types.MappingProxyType(dict(sorted(found.parts.items())))
@@ -46,10 +47,12 @@ class CodeParts:
         self.digest: bytes = hasher.digest()
         self._names = tuple(found.names)
         self._sizes = tuple(found.sizes)
+        self._bases = tuple(found.bases)
         self._functions = tuple(found.functions)
-        self._volatile = tuple(found.volatile)
+        self._texts = tuple(found.texts)
+        self._again = tuple(found.again)
 
-    def unchanged(self, roots: tuple[type, ...]) -> bool:
+    def unchanged(self) -> bool:
         """Say whether everything that was looked at is still what it was."""
         for mapping, name, value in self._names:
             if mapping.get(name, _MISSING) is not value:
@@ -57,20 +60,25 @@ class CodeParts:
         for mapping, size in self._sizes:
             if len(mapping) != size:
                 return False
-        for function, its_code, defaults, keywords, inside in self._functions:
+        for cls, bases in self._bases:
+            if cls.__bases__ is not bases:
+                return False
+        for function, its_code, defaults, keywords, inside, attributes in self._functions:
             if (
                 function.__code__ is not its_code
                 or function.__defaults__ is not defaults
                 or not (function.__kwdefaults__ is keywords or _same_keywords(function, keywords))
                 or (inside is not None and not _same_cells(function, inside))
+                or (function.__dict__ and not _same_items(function.__dict__, attributes))
+                or len(function.__dict__) != len(attributes)
             ):
                 return False
-        return not self._volatile or all(
-            _digest_again(roots, label, value) == digest for label, value, digest in self._volatile
+        return all(tuple(one) == items for one, items in self._texts) and all(
+            again() == digest for again, digest in self._again
         )
 
 
-def collect(root: Any, roots: tuple[type, ...], depends: Any) -> CodeParts:
+def collect(root: Any, roots: tuple[type, ...], depends: tuple[Any, ...]) -> CodeParts:
     """Collect the parts of a class or function.
 
     Args:
@@ -84,7 +92,10 @@ def collect(root: Any, roots: tuple[type, ...], depends: Any) -> CodeParts:
     collector = _Collector(root, roots)
     for cls in roots:
         collector.add_class(cls)
-    if not roots:
+    if roots:
+        order = tuple(code.qualified_name(base) for base in root.__mro__)
+        collector.add("order of bases", order)
+    else:
         collector.add(f"function {root.__qualname__}", root)
         collector.watch_version()
     for one in depends:
@@ -116,36 +127,61 @@ class _Collector:
     def __init__(self, root: Any, roots: tuple[type, ...]) -> None:
         self.root = root
         self.roots = roots
-        self.home = sys.modules.get(root.__module__ or "")
+        self.module = code.module_name(root)
+        self.home = self.module.partition(".")[0]
         self.parts: dict[str, bytes] = {}
         self.names: list[tuple[Mapping[str, Any], str, Any]] = []
         self.sizes: list[tuple[Mapping[str, Any], int]] = []
-        self.functions: list[tuple[Any, Any, Any, Any, Any]] = []
-        """(function, its code, defaults, keyword defaults, what its closure holds)"""
-        self.volatile: list[tuple[str, Any, bytes]] = []
+        self.bases: list[tuple[type, tuple[type, ...]]] = []
+        self.functions: list[tuple[Any, Any, Any, Any, Any, Any]] = []
+        """(function, its code, defaults, keyword defaults, what its closure holds, attributes)"""
+        self.texts: list[tuple[Any, tuple[Any, ...]]] = []
+        """(a list that was read, what was in it)"""
+        self.again: list[tuple[Callable[[], bytes], bytes]] = []
+        """(what hashes something anew that may change in place, the hash it had)"""
         self.queue: deque[tuple[dict[str, Any], str]] = deque()
         self.known: set[tuple[int, str]] = set()
         self.watched: set[int] = set()
 
-    def add(self, label: str, value: Any) -> None:
-        """Write one part and remember what it was made of."""
+    def add(
+        self,
+        label: str,
+        value: Any,
+        *,
+        tolerant: bool = False,
+        now: Callable[[], Any] | None = None,
+    ) -> Canon:
+        """Write one part and remember what it was made of.
+
+        Args:
+            label: what the part is called.
+            value: what it consists of.
+            tolerant: pass over what has no hash.
+            now: returns the value as it is later; None where it stays the same object.
+        """
         while label in self.parts:  # a class may be derived from one of the same name
             label += " (another)"
-        canon = Canon(self.roots)
-        canon.write(value, label)
+        canon = Canon(self.roots, home=self.home, tolerant=tolerant).write(value, label)
         digest = canon.digest()
         self.parts[label] = digest
         if canon.volatile:
-            self.volatile.append((label, value, digest))
+            latest = now if now is not None else partial(_itself, value)
+            again = partial(_digest_again, self.roots, self.home, latest, tolerant=tolerant)
+            self.again.append((again, digest))
         for cls in canon.classes:
             self.watch_class(cls)
         for function in canon.functions:
             self.watch_function(function)
+        return canon
 
     def add_class(self, cls: type) -> None:
         """Add the attributes of one class, each as a part."""
         self.watch_class(cls)
         of = "" if cls is self.root else f" of {cls.__qualname__}"
+        library = code.is_library(cls.__module__, self.home)
+        if "_cache_version" in vars(cls):  # a base that says itself when it is another
+            self.add(f"_cache_version{of}", vars(cls)["_cache_version"])
+            return
         if "__dataclass_fields__" in vars(cls):
             self.add(f"fields{of}", code.dataclass_fields(cls))
         if not code.is_by_name(type(cls)):
@@ -154,17 +190,22 @@ class _Collector:
             if base not in self.roots:
                 self.add(f"base {base.__qualname__}{of}", base)
         for label, value in code.class_members(cls):
-            self.add(f"{label}{of}", value)
+            try:
+                self.add(f"{label}{of}", value)
+            except Unhashable:
+                if not library:
+                    raise
+                # Somebody else's base class: its version has to stand for what has no hash.
+                version = code.version_of(cls.__module__)
+                self.add(f"{label}{of}", ("version", version))
 
     def add_dependency(self, one: Any) -> None:
         """Add what ``_cache_depends`` names."""
         if isinstance(one, types.ModuleType):
             names = vars(one)
             self.sizes.append((names, len(names)))
-            for name, value in list(names.items()):
-                own = getattr(value, "__module__", one.__name__) == one.__name__
-                if not (name.startswith("__") and name.endswith("__")) and own:
-                    self.add_name(names, name)
+            for name in list(code.module_members(one)):
+                self.add_name(names, name)
         elif isinstance(one, type) or code.is_code(one):
             self.add(f"dependency {code.qualified_name(one)}", one)
         else:
@@ -184,34 +225,47 @@ class _Collector:
             return
         self.known.add((id(names), name))
         value = names.get(name, _MISSING)
-        self.names.append((names, name, value))
         if value is _MISSING and name in vars(sys.modules["builtins"]):
+            self.names.append((names, name, value))
             return
         module = str(names.get("__name__"))
-        at_home = self.home is not None and names is vars(self.home)
-        label = f"global {name}" if at_home else f"global {module}.{name}"
+        module = "__main__" if module == "__mp_main__" else module
+        # By name: code that came by value from another process has a namespace of its own.
+        label = f"global {name}" if module == self.module else f"global {module}.{name}"
         if value is _MISSING:
+            self.names.append((names, name, value))
             self.add(label, "(missing)")
-        elif self._is_elsewhere(value, module):
+        elif self._is_elsewhere(value, names):
+            self.names.append((names, name, value))
             self.add(label, ("elsewhere", code.qualified_name(value)))
         else:
-            self._add_or_tell(label, value, module)
+            self._add_value(label, names, name, value)
 
-    def _is_elsewhere(self, value: Any, module: str) -> bool:
-        is_definition = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
-        return is_definition and value not in self.roots and value.__module__ != module
-
-    def _add_or_tell(self, label: str, value: Any, module: str) -> None:
-        try:
-            self.add(label, value)
-        except Unhashable as error:
-            cls = f"{type(value).__module__}.{type(value).__qualname__}"
+    def _add_value(self, label: str, names: dict[str, Any], name: str, value: Any) -> None:
+        module = str(names.get("__name__"))
+        canon = self.add(label, value, tolerant=True, now=partial(names.get, name, _MISSING))
+        if not canon.volatile:
+            self.names.append((names, name, value))  # what is hashed anew need not be held
+        for trouble in canon.skipped:
             tell_once(
-                ("global", module, label, cls),
-                f"{label} of {module}, which {code.qualified_name(self.root)} uses, does not count "
-                f"in its identity: {error.why}",
+                ("global", module, name, trouble.path, trouble.why),
+                f"{trouble.path} in {module}, which {code.qualified_name(self.root)} uses, does "
+                f"not count in its identity: {trouble.why}",
             )
-            self.add(label, ("unhashable", cls))
+
+    def _is_elsewhere(self, value: Any, names: dict[str, Any]) -> bool:
+        """Say whether a value is a definition of another module, which its name leads to."""
+        if isinstance(value, types.FunctionType):
+            own = (
+                value.__globals__ is names or value.__globals__.get("__name__") != value.__module__
+            )
+        elif isinstance(value, type):
+            own = value in self.roots or value.__module__ == names.get("__name__")
+        elif isinstance(value, types.BuiltinFunctionType):
+            own = not isinstance(value.__self__, types.ModuleType | None)
+        else:
+            return False
+        return not own and code.is_reachable(value)
 
     def watch_version(self) -> None:
         """Notice a ``_cache_version`` that a function is given, or given anew."""
@@ -225,7 +279,11 @@ class _Collector:
         self.watched.add(id(cls))
         attributes = vars(cls)
         self.sizes.append((attributes, len(attributes)))
+        self.bases.append((cls, cls.__bases__))
         self.names += [(attributes, name, value) for name, value in attributes.items()]
+        depends = attributes.get("_cache_depends")
+        if isinstance(depends, list):
+            self.texts.append((depends, tuple(depends)))
 
     def watch_function(self, function: types.FunctionType) -> None:
         if id(function) in self.watched:
@@ -240,6 +298,7 @@ class _Collector:
                 function.__defaults__,
                 dict(keywords) if keywords is not None else None,
                 tuple(map(_inside, closure)) if closure is not None else None,
+                dict(function.__dict__),
             )
         )
         if self._is_followed(function.__module__):
@@ -248,20 +307,22 @@ class _Collector:
 
     def _is_followed(self, module: str | None) -> bool:
         """Say whether what code of a module names is looked up: not in installed libraries."""
-        top = (module or "").partition(".")[0]
-        if top == (self.root.__module__ or "").partition(".")[0]:
-            return True
-        file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-        return not any(part in file for part in ("site-packages", "dist-packages"))
+        return not code.is_library(module, self.home) and not code.is_foreign(module)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _same_keywords(function: types.FunctionType, keywords: dict[str, Any] | None) -> bool:
     now = function.__kwdefaults__
     if now is None or keywords is None:
         return False
-    return len(now) == len(keywords) and all(
-        now.get(name, _MISSING) is value for name, value in keywords.items()
-    )
+    return len(now) == len(keywords) and _same_items(now, keywords)
+
+
+def _same_items(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return all(now.get(name, _MISSING) is value for name, value in before.items())
 
 
 def _same_cells(function: types.FunctionType, inside: tuple[Any, ...]) -> bool:
@@ -276,9 +337,11 @@ def _inside(cell: Any) -> Any:
         return _MISSING
 
 
-def _digest_again(roots: tuple[type, ...], label: str, value: Any) -> bytes:
+def _digest_again(
+    roots: tuple[type, ...], home: str, latest: Callable[[], Any], *, tolerant: bool
+) -> bytes:
     try:
-        return Canon(roots).write(value, label).digest()
+        return Canon(roots, home=home, tolerant=tolerant).write(latest()).digest()
     except CacheConfigError:
         return b""
 

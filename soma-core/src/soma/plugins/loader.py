@@ -22,7 +22,7 @@ from typing import Any
 import pluggy
 
 from soma import hookspecs
-from soma._hints import MODULES, install_line
+from soma._hints import MODULES, RESERVED, install_line
 from soma.errors import InvalidSpec, describe_error, did_you_mean, format_traceback
 from soma.plugins.candidates import Candidate
 from soma.plugins.locate import locate
@@ -229,6 +229,13 @@ def _check_names(candidate: Candidate, specs: list[Spec], reserved: AbstractSet[
                 raise _Fault(
                     "names",
                     f"it claims the {label} {name!r}, which is core's own",
+                    f"choose another name for it in {candidate.module}",
+                )
+            owner = RESERVED.get(claim, candidate.dist)
+            if owner != candidate.dist:
+                raise _Fault(
+                    "names",
+                    f"it claims the {label} {name!r}, which is {owner}'s",
                     f"choose another name for it in {candidate.module}",
                 )
             if claim in seen:

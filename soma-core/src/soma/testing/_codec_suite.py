@@ -29,10 +29,21 @@ import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
 for module in json.loads(sys.argv[2]):
     importlib.import_module(module)
+how = json.loads(sys.argv[3])
 from soma.frame import decode, encode
-for name in sys.argv[3:]:
+frames = []
+for name in sys.argv[4:]:
     with open(name, "rb") as file:
-        print(encode(decode(file.read())).digest)
+        frames.append(file.read())
+for raw in frames:  # once, so that whatever is imported for it is
+    encode(decode(raw, allow_pickle="pickle" in how))
+if "audited" in how:
+    def refuse(event, arguments):
+        if event in ("pickle.find_class", "exec", "compile"):
+            raise RuntimeError(event)
+    sys.addaudithook(refuse)
+for raw in frames:
+    print(encode(decode(raw, allow_pickle="pickle" in how)).digest)
 """
 
 
@@ -42,6 +53,7 @@ class CodecSuite(ConformanceSuite):
     - ``kind``: the kind of the codec;
     - ``examples``: objects that it writes, at least two that differ;
     - ``same``: ``same(a, b)`` says whether two objects are the same value;
+    - ``allow_pickle``: True for a codec of ``codec(..., pickle=True)``;
     - ``imports``: names of modules that another process has to import before it can read the
       kind. Empty for the codec of a plugin, which is found by its kind alone.
     """
@@ -66,6 +78,11 @@ class CodecSuite(ConformanceSuite):
         """Give the modules that another process has to import first."""
         return ()
 
+    @pytest.fixture
+    def allow_pickle(self) -> bool:
+        """Say that the codec is one of ``codec(..., pickle=True)``."""
+        return False
+
     def test_there_are_examples_and_they_differ(self, examples: list[Any], same: Any) -> None:
         """One example, or many equal ones, would prove nothing."""
         assert len(examples) > 1
@@ -85,19 +102,19 @@ class CodecSuite(ConformanceSuite):
             f"the kind {kind!r} names none of {sorted(names)}"
         )
 
-    def test_round_trip(self, examples: list[Any], same: Any) -> None:
+    def test_round_trip(self, examples: list[Any], same: Any, allow_pickle: bool) -> None:
         """What comes back is what went in."""
         for example in examples:
-            back = decode(encode(example).to_bytes())
+            back = _read(example, allow_pickle)
             assert type(back) is type(example)
             assert same(example, back)
 
-    def test_equal_bytes_twice(self, examples: list[Any]) -> None:
+    def test_equal_bytes_twice(self, examples: list[Any], allow_pickle: bool) -> None:
         """A key is a hash of these bytes: they may not hold an address, a time or an order."""
         for example in examples:
             first = encode(example).to_bytes()
             assert encode(example).to_bytes() == first
-            assert encode(decode(first)).to_bytes() == first
+            assert encode(_read(example, allow_pickle)).to_bytes() == first
 
     def test_different_values_have_different_bytes(self, examples: list[Any], same: Any) -> None:
         """Two values under one hash would be taken for each other."""
@@ -106,25 +123,39 @@ class CodecSuite(ConformanceSuite):
                 assert same(one, other) == (encode(one).digest == encode(other).digest)
 
     def test_another_process_reads_it_from_its_kind_alone(
-        self, examples: list[Any], imports: tuple[str, ...], tmp_path: Path
+        self, examples: list[Any], imports: tuple[str, ...], tmp_path: Path, allow_pickle: bool
     ) -> None:
         """A store is shared: whoever reads has another PYTHONHASHSEED and has imported nothing."""
+        done = self._read_elsewhere(examples, imports, tmp_path, ["pickle"] if allow_pickle else [])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == [encode(example).digest for example in examples]
+
+    def test_nothing_is_unpickled(
+        self, examples: list[Any], imports: tuple[str, ...], tmp_path: Path, allow_pickle: bool
+    ) -> None:
+        """Bytes from a shared store are read without looking up classes or running text."""
+        if allow_pickle:
+            return  # it says that it does
+        done = self._read_elsewhere(examples, imports, tmp_path, ["audited"])
+        assert done.returncode == 0, f"the codec unpickles or runs what it reads: {done.stderr}"
+
+    def _read_elsewhere(
+        self, examples: list[Any], imports: tuple[str, ...], tmp_path: Path, how: list[str]
+    ) -> subprocess.CompletedProcess[str]:
         names = []
         for place, example in enumerate(examples):
             file = tmp_path / f"{place}.bin"
             file.write_bytes(encode(example).to_bytes())
             names.append(str(file))
         path = json.dumps(list(map(os.fsdecode, sys.path)))
-        done = subprocess.run(  # noqa: S603  # our own interpreter, our own text
-            [sys.executable, "-c", _READ, path, json.dumps(imports), *names],
+        return subprocess.run(  # noqa: S603  # our own interpreter, our own text
+            [sys.executable, "-c", _READ, path, json.dumps(imports), json.dumps(how), *names],
             env=os.environ | {"PYTHONHASHSEED": "4321"},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [encode(example).digest for example in examples]
 
     def test_damaged_bytes_are_an_error_or_a_value(self, kind: str, examples: list[Any]) -> None:
         """Truncated, changed and random bytes raise CodecError or FrameError, nothing else."""
@@ -152,12 +183,16 @@ class CodecSuite(ConformanceSuite):
                 decode(raw)
         assert not mark.exists(), "the codec ran a pickle"
 
-    def test_what_comes_back_is_a_leaf(self, examples: list[Any]) -> None:
+    def test_what_comes_back_is_a_leaf(self, examples: list[Any], allow_pickle: bool) -> None:
         """Whatever graph made the value is gone: nothing flows back through what was kept."""
         for example in examples:
-            back = decode(encode(example).to_bytes())
+            back = _read(example, allow_pickle)
             assert getattr(back, "grad_fn", None) is None
             assert not getattr(back, "requires_grad", False)
+
+
+def _read(example: Any, allow_pickle: bool) -> Any:  # a fixture's value
+    return decode(encode(example).to_bytes(), allow_pickle=allow_pickle)
 
 
 def _frames_of(kind: str, raw: bytes) -> list[bytes]:
