@@ -137,7 +137,8 @@ class TestPlugins:
         rows = json.loads(run_soma("plugins list --json --all", tmp_path).stdout)
         (core,) = [row for row in rows if row["name"] == "soma-core"]
         assert core["status"] == "ok"
-        assert {"kind": "command", "name": "plugins"}.items() <= core["provides"][0].items()
+        provided = {(one["kind"], one["name"]) for one in core["provides"]}
+        assert provided == {("command", "codecs"), ("command", "frame"), ("command", "plugins")}
         rows = json.loads(run_soma("plugins list --json", tmp_path).stdout)
         assert "soma-core" not in {row["name"] for row in rows}
 
