@@ -494,8 +494,12 @@ class TestOpaque:
             with pytest.raises(MissingCodec) as caught:
                 encode({"x": [Opaque(inner)]})
             name = f"{type(inner).__module__}.{type(inner).__qualname__}"
-            assert str(caught.value).startswith("value['x'][0]")
-            assert f" is a {name}, and nothing says how" in str(caught.value)
+            how = " is an Opaque around" if type(inner) in codecs.NATIVE else ".value is"
+            assert str(caught.value).startswith(f"value['x'][0]{how} a {name}, ")
+
+    def test_around_a_plain_value_is_refused_as_well(self):
+        with pytest.raises(MissingCodec, match=r"value\['x'\] is an Opaque around a builtins.list"):
+            encode({"x": Opaque([5])})
 
     def test_with_a_codec_is_written_by_it_and_read_as_the_value_itself(self):
         register()

@@ -101,7 +101,17 @@ class C({}):
     pass
 node = C()
 """
+TAKEN_OVER = "m = functools.wraps(sum)(lambda self: h(1))"
 LOCKED = "class T:\n    lock = object()\n    def f(self, x): return {}\n"
+DESCRIPTOR = """
+class D:
+    def __init__(self, k): self.k = k
+    def __get__(self, owner, kind): return self.k
+class C(Filter):
+    _k = D({})
+    def forward(self, x, state): return x * self._k
+node = C()
+"""
 OVERLOADS = """
 @functools.singledispatch
 def helper(x): return 0
@@ -483,6 +493,19 @@ DIFFERENT = {
     ),
     "what a base depends on": (DEPENDS.format(1), DEPENDS.format(2)),
     "an instance in a module it depends on": (MODULE_VALUE.format(2), MODULE_VALUE.format(3)),
+    "a private descriptor": (DESCRIPTOR.format(2), DESCRIPTOR.format(3)),
+    "what a method names that took over another's name": (
+        scale(
+            "return 1", "m = functools.wraps(sum)(lambda self: h(1))", before="def h(x): return 1\n"
+        ),
+        scale(
+            "return 1", "m = functools.wraps(sum)(lambda self: h(1))", before="def h(x): return 2\n"
+        ),
+    ),
+    "an object of a class of the module": (
+        scale("return cfg.k", before="class Cfg:\n    k = 1\ncfg = Cfg()\n"),
+        scale("return cfg.k", before="class Cfg:\n    k = 2\ncfg = Cfg()\n"),
+    ),
     "a version": (
         scale(attributes="_cache_version = '1'"),
         scale(attributes="_cache_version = '2'"),

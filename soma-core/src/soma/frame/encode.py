@@ -344,6 +344,11 @@ def _ellipsis(writer: _Writer, value: Any) -> None:  # noqa: ARG001  # there is 
 def _opaque(writer: _Writer, value: Opaque) -> None:
     inner = value.value
     found = find_codec(type(inner))
+    if found is None and type(inner) in NATIVE:
+        raise MissingCodec(
+            f"{writer.path_to(value)} is an Opaque around a {full_name(type(inner))}, which stays "
+            "in this process: what an Opaque holds is never taken apart"
+        )
     if found is None:
         raise _missing(writer, inner)
     _with_codec(writer, inner, found)
@@ -470,8 +475,6 @@ def _missing(writer: _Writer, value: Any) -> MissingCodec:
     start = f"{writer.path_to(value)} is a {full_name(cls)}, and nothing says how to write one down"
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
         return MissingCodec(f"{start}: it is code, not a value")
-    if cls in NATIVE:  # inside an Opaque, which is never taken apart
-        return MissingCodec(f"{start} inside an Opaque, which stays in this process")
     return MissingCodec(
         f"{start}. Register it beside the class: "
         f"soma.codec({full_name(cls)!r}, {cls.__name__}, dump=..., load=...)"

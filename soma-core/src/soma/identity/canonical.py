@@ -169,7 +169,14 @@ class Canon:
         for fits, write in writers.OBJECTS:
             if fits(value, cls):
                 return write(self, value)
-        self.by_frame(value, cls)
+        try:
+            self.by_frame(value, cls)
+        except Unhashable as error:
+            module = cls.__module__
+            if not self.tolerant or code.is_foreign(module) or code.is_library(module, self.home):
+                raise
+            self.skipped.append(error)
+            return writers.configured(self, value)  # of what cannot be hashed whole, what can
         return None
 
     def by_frame(self, value: Any, cls: type) -> None:

@@ -140,7 +140,7 @@ def class_members(cls: type) -> Iterator[tuple[str, Any]]:
             yield f"method {name}", value
         elif name.startswith("_"):
             # What is private may be a cache or a lock: it counts where it is fixed, or holds code.
-            if _is_plain(value) or holds_code(value):
+            if _is_plain(value) or holds_code(value) or _is_descriptor(value):
                 yield f"class attribute {name}", value
         else:
             yield f"class attribute {name}", value
@@ -389,6 +389,11 @@ def is_reachable(entity: Any) -> bool:
     for part in name.split("."):
         found = getattr(found, "__dict__", {}).get(part)
     return found is entity
+
+
+def _is_descriptor(value: Any) -> bool:
+    """Say whether reading the attribute runs a method that its class defines in Python."""
+    return isinstance(getattr(type(value), "__get__", None), types.FunctionType)
 
 
 def _is_generated(value: Any) -> bool:

@@ -301,8 +301,9 @@ class _Collector:
                 dict(function.__dict__),
             )
         )
-        if self._is_followed(function.__module__):
-            names = function.__globals__
+        names = function.__globals__
+        # Where it lives, not where it says: a wrapper takes over the name of what it wraps.
+        if self._is_followed(names.get("__name__")):
             self.queue += [(names, name) for name in code.global_names(function)]
 
     def _is_followed(self, module: str | None) -> bool:

@@ -25,7 +25,7 @@ from soma.errors import shown
 if TYPE_CHECKING:
     from soma.identity.canonical import Canon, Step
 
-__all__ = ["CONTAINERS", "OBJECTS", "PLAIN"]
+__all__ = ["CONTAINERS", "OBJECTS", "PLAIN", "configured"]
 
 _PACKED_ITEMS = 32
 """Items from which a list of numbers is written in one piece."""
@@ -222,8 +222,10 @@ def _dtype(canon: Canon, value: Any) -> Iterator[Step]:
     return iter(())
 
 
-def _is_called_in_python(value: Any, cls: type) -> bool:  # noqa: ARG001  # its form
-    return isinstance(getattr(cls, "__call__", None), types.FunctionType)  # noqa: B004  # whose
+def _acts_in_python(value: Any, cls: type) -> bool:  # noqa: ARG001  # its form
+    """Say whether a class says in Python what calling its object, or reading it, does."""
+    methods = (getattr(cls, name, None) for name in ("__call__", "__get__"))
+    return any(isinstance(method, types.FunctionType) for method in methods)
 
 
 def _is_dtype(value: Any, cls: type) -> bool:
@@ -244,7 +246,8 @@ def _logger(canon: Canon, value: logging.Logger) -> Iterator[Step]:
     return iter(())
 
 
-def _configured(canon: Canon, value: Any) -> Iterator[Step]:
+def configured(canon: Canon, value: Any) -> Iterator[Step]:
+    """Write an object as its class and its config."""
     from soma.identity.config import config_items
 
     return _with_config(canon, value, dict(config_items(value)))
@@ -278,12 +281,12 @@ OBJECTS: tuple[tuple[Callable[[Any, type], bool], Callable[[Canon, Any], Iterato
     (lambda value, cls: isinstance(value, types.ModuleType), _module),  # noqa: ARG005  # its form
     (lambda value, cls: isinstance(value, logging.Logger), _logger),  # noqa: ARG005
     (lambda value, cls: isinstance(value, enum.Enum), _enum),  # noqa: ARG005
-    (lambda value, cls: hasattr(cls, "__soma_config__"), _configured),  # noqa: ARG005
+    (lambda value, cls: hasattr(cls, "__soma_config__"), configured),  # noqa: ARG005
     (_has_codec, _by_codec),
     (lambda value, cls: isinstance(value, tuple) and hasattr(cls, "_fields"), _named_tuple),
-    (lambda value, cls: callable(getattr(cls, "forward", None)), _configured),  # noqa: ARG005
+    (lambda value, cls: callable(getattr(cls, "forward", None)), configured),  # noqa: ARG005
     (lambda value, cls: is_dataclass(cls), _dataclass),  # noqa: ARG005
-    (_is_called_in_python, _configured),
+    (_acts_in_python, configured),
     (_is_dtype, _dtype),
 )
 """(whether it is one, how it is written), asked in order."""
