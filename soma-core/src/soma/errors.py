@@ -56,6 +56,10 @@ __all__ = [
 ]
 
 
+_LISTED = 20
+"""Known names that are listed where none is near."""
+
+
 class SomaError(Exception):
     """The root of the tree. ``except SomaError`` catches whatever Soma itself refuses."""
 
@@ -151,9 +155,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         return f" Did you mean {folded[close[0]]!r}?"
     if not candidates:
         return ""
-    shown = ", ".join(repr(candidate) for candidate in candidates[:20])
-    more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""  # noqa: PLR2004
-    return f" Known: {shown}{more}."
+    listed = ", ".join(repr(candidate) for candidate in candidates[:_LISTED])
+    more = f" and {len(candidates) - _LISTED} more" if len(candidates) > _LISTED else ""
+    return f" Known: {listed}{more}."
 
 
 def describe_error(error: BaseException) -> str:

@@ -62,7 +62,7 @@ class _LazyGroup(click.Group):
             ctx.fail(f"There is no command {name!r}.{near}")
         return name, command, args[1:]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
         rows = sorted({(offer.spec.name, _summary(offer)) for offer in _offers()})
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -36,7 +36,7 @@ __all__ = [
 _KINDS = "biufcmMSUV"
 _REMEMBERED = 512
 _KNOWN: dict[tuple[Any, ...], str] = {}
-_X87 = np.finfo(np.longdouble).nmant == 63 and np.dtype(np.longdouble).itemsize == 16  # noqa: PLR2004
+_X87 = np.finfo(np.longdouble).nmant == 63 and np.dtype(np.longdouble).itemsize == 16  # noqa: PLR2004  # x87's 63 bits in 16 bytes
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> str:

@@ -45,30 +45,30 @@ def _datetime(reader: _Reader, *fields: int) -> Any:
     return reader.opened(1, lambda zone: dt.datetime(*moment, tzinfo=zone[0], fold=fold))
 
 
-def _timedelta(reader: _Reader, days: int, seconds: int, micros: int) -> Any:  # noqa: ARG001
+def _timedelta(reader: _Reader, days: int, seconds: int, micros: int) -> Any:  # noqa: ARG001  # as above
     return dt.timedelta(days, seconds, micros)
 
 
-def _timezone(reader: _Reader, days: int, seconds: int, micros: int, name: str | None) -> Any:  # noqa: ARG001
+def _timezone(reader: _Reader, days: int, seconds: int, micros: int, name: str | None) -> Any:  # noqa: ARG001  # as above
     offset = dt.timedelta(days, seconds, micros)
     return dt.timezone(offset) if name is None else dt.timezone(offset, name)
 
 
-def _zoneinfo(reader: _Reader, key: str) -> Any:  # noqa: ARG001
+def _zoneinfo(reader: _Reader, key: str) -> Any:  # noqa: ARG001  # as above
     return zoneinfo.ZoneInfo(key)
 
 
-def _decimal(reader: _Reader, sign: int, digits: str, exponent: int | str) -> Any:  # noqa: ARG001
+def _decimal(reader: _Reader, sign: int, digits: str, exponent: int | str) -> Any:  # noqa: ARG001  # as above
     if not (digits.isascii() and (digits.isdigit() or not digits)):
         raise FrameError("The frame has a decimal whose digits are none")
     return decimal.Decimal((sign, tuple(map(int, digits)), exponent))  # type: ignore[arg-type]  # F, n, N
 
 
-def _uuid(reader: _Reader, raw: bytes, safe: int | None) -> Any:  # noqa: ARG001
+def _uuid(reader: _Reader, raw: bytes, safe: int | None) -> Any:  # noqa: ARG001  # as above
     return uuid.UUID(bytes=raw, is_safe=uuid.SafeUUID(safe))
 
 
-def _path(reader: _Reader, name: str, raw: bytes) -> Any:  # noqa: ARG001
+def _path(reader: _Reader, name: str, raw: bytes) -> Any:  # noqa: ARG001  # as above
     return _PATHS[name](raw.decode("utf-8", "surrogatepass"))
 
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 import enum
 import struct
 import sys
-import types
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import cbor2
 
-from soma._notices import tell_once
-from soma.codecs import NATIVE, RegisteredCodec, find_codec, full_name, own_codec, pickle_buffers
-from soma.errors import CodecError, MissingCodec, describe_error, shown
+from soma.codecs import NATIVE, find_codec, full_name, own_codec
+from soma.errors import CodecError, MissingCodec
+from soma.frame.encode_codecs import missing_codec, write_with_codec
 from soma.frame.encoded import Encoded
 from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, build_header, pad
+from soma.frame.paths import find_path
 from soma.frame.tokens import INLINE_BYTES, PACKED_ITEMS, Code
 from soma.values import Opaque
 
@@ -37,7 +37,6 @@ _LIST, _TUPLE, _SET, _FROZENSET, _DICT = (
     int(Code.DICT),
 )
 _PLAIN = frozenset({type(None), bool, int})
-_PATH_SHOWN = 200
 _SHORT = INLINE_BYTES // 4
 """Characters of a text that surely stays in the header."""
 
@@ -164,42 +163,6 @@ def encode(value: Any) -> Encoded:
         original=value,
         rearranged=writer.rearranged,
     )
-
-
-def find_path(root: Any, wanted: Any, *, again: bool = False) -> str:
-    """Return where an object stands in a value; with ``again``, where it stands once more."""
-    stack: list[tuple[Any, str, tuple[int, ...]]] = [(root, "value", ())]
-    while stack:
-        value, path, above = stack.pop()
-        if value is wanted and (not again or id(value) in above):
-            return path if len(path) <= _PATH_SHOWN else f"{path[:_PATH_SHOWN]}..."
-        if id(value) in above or len(above) > MAX_NESTING + 1:
-            continue
-        inside = (*above, id(value))
-        for before, behind, item in reversed(_items_of(value)):
-            stack.append((item, f"{before}{path}{behind}", inside))
-    return "something in the value"
-
-
-def _items_of(value: Any) -> list[tuple[str, str, Any]]:  # noqa: PLR0911  # one per kind
-    """Return (what stands before the path, what behind it, item) of what lies in a value."""
-    if isinstance(value, dict):
-        items = [("", f"[{shown(key)}]", item) for key, item in value.items()]
-        return items + [("a key of ", "", key) for key in value]
-    if isinstance(value, list | tuple):
-        return [("", f"[{place}]", item) for place, item in enumerate(value)]
-    if isinstance(value, set | frozenset):
-        return [("a member of ", "", item) for item in value]
-    if isinstance(value, slice):
-        return [("", f".{name}", getattr(value, name)) for name in ("start", "stop", "step")]
-    if isinstance(value, enum.Enum | Opaque):
-        return [("", ".value", value.value)]
-    dtype: Any = getattr(value, "dtype", None)
-    if getattr(dtype, "hasobject", False):
-        if dtype.names is not None:
-            return [("", f"[{name!r}]", value[name]) for name in dtype.names]
-        return [("", f".flat[{place}]", item) for place, item in enumerate(value.flat)]
-    return []
 
 
 def _leave(writer: _Writer, mark: _Leave) -> None:
@@ -350,8 +313,8 @@ def _opaque(writer: _Writer, value: Opaque) -> None:
             "in this process: what an Opaque holds is never taken apart"
         )
     if found is None:
-        raise _missing(writer, inner)
-    _with_codec(writer, inner, found)
+        raise missing_codec(writer, inner)
+    write_with_codec(writer, inner, found)
 
 
 def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
@@ -390,95 +353,8 @@ def _enum(writer: _Writer, value: enum.Enum) -> None:
 def _foreign(writer: _Writer, value: Any) -> None:
     found = find_codec(type(value))
     if found is None:
-        raise _missing(writer, value)
-    _with_codec(writer, value, found)
-
-
-def _with_codec(writer: _Writer, value: Any, codec: RegisteredCodec) -> None:
-    if codec.pickle:
-        buffers = _called(writer, codec, value, pickle_buffers)
-        writer.flags |= FLAG_PICKLE
-        writer.out.tokens.append([int(Code.PICKLE), codec.kind, len(buffers)])
-        writer.out.buffers += buffers
-    elif codec.dump_buffers is not None:
-        meta, buffers = _checked_buffers(codec, _called(writer, codec, value, codec.dump_buffers))
-        of = _of_subclass(codec, value)
-        writer.out.tokens.append([int(Code.CODEC_BUFFERS), codec.kind, len(buffers), *of])
-        writer.out.buffers += buffers
-        writer.enter(value, (meta,))
-    else:
-        raw = _called(writer, codec, value, codec.dump)
-        if type(raw) is not bytes:
-            raise CodecError(
-                f"The codec for {codec.type_name!r} (kind {codec.kind!r}) has to return bytes, "
-                f"and it returned a {type(raw).__name__!r}"
-            )
-        of = _of_subclass(codec, value)
-        if len(raw) < INLINE_BYTES:
-            writer.out.tokens.append([int(Code.CODEC), codec.kind, raw, *of])
-        else:
-            writer.out.tokens.append([int(Code.CODEC), codec.kind, None, *of])
-            writer.out.buffers.append(raw)
-
-
-def _of_subclass(codec: RegisteredCodec, value: Any) -> list[str]:
-    """Return what tells an object of a subclass from one of the codec's own class.
-
-    Nothing says that the codec writes what the subclass adds; so at least its name is in the hash,
-    and its author is told once.
-    """
-    cls = type(value)
-    if cls is codec.type or cls in codec.also:
-        return []
-    tell_once(
-        ("subclass", codec.kind, full_name(cls)),
-        f"a {full_name(cls)} is written by the codec of {codec.type_name}, its base, and may come "
-        f"back as one: register a codec for {full_name(cls)} if it holds more",
-    )
-    return [full_name(cls)]
-
-
-def _called(
-    writer: _Writer, codec: RegisteredCodec, value: Any, function: Callable[[Any], Any]
-) -> Any:
-    try:
-        return function(value)
-    except Exception as error:
-        raise CodecError(
-            f"The codec for {codec.type_name!r} (kind {codec.kind!r}) failed to write "
-            f"{writer.path_to(value)}: {describe_error(error)}"
-        ) from error
-
-
-def _checked_buffers(codec: RegisteredCodec, found: Any) -> tuple[Any, list[memoryview]]:
-    where = f"The codec for {codec.type_name!r} (kind {codec.kind!r})"
-    if not (isinstance(found, tuple) and len(found) == 2):  # noqa: PLR2004  # (meta, buffers)
-        raise CodecError(
-            f"{where} has to return (meta, buffers) from dump_buffers, and it returned a "
-            f"{type(found).__name__!r}"
-        )
-    meta, buffers = found
-    try:
-        return meta, [_flat(memoryview(one)) for one in buffers]
-    except (TypeError, ValueError) as error:
-        raise CodecError(
-            f"{where} has to return contiguous buffers from dump_buffers: {error}"
-        ) from error
-
-
-def _flat(view: memoryview) -> memoryview:
-    return view.cast("B") if view.nbytes else memoryview(b"")  # which has no shape to cast
-
-
-def _missing(writer: _Writer, value: Any) -> MissingCodec:
-    cls = type(value)
-    start = f"{writer.path_to(value)} is a {full_name(cls)}, and nothing says how to write one down"
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
-        return MissingCodec(f"{start}: it is code, not a value")
-    return MissingCodec(
-        f"{start}. Register it beside the class: "
-        f"soma.codec({full_name(cls)!r}, {cls.__name__}, dump=..., load=...)"
-    )
+        raise missing_codec(writer, value)
+    write_with_codec(writer, value, found)
 
 
 _HANDLERS: dict[type, Callable[[_Writer, Any], None]] = {

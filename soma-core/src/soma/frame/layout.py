@@ -141,7 +141,7 @@ def _read_header(body: bytes) -> tuple[list[Any], list[int]]:
         raise FrameError(f"The header of the frame cannot be read: {error}") from error
     if not exact:  # trailing bytes, tags, numbers in a longer or shorter form than ours
         raise FrameError("The header of the frame is not written as a frame's header is")
-    right = isinstance(found, list) and len(found) == 2 and all(type(one) is list for one in found)  # noqa: PLR2004
+    right = isinstance(found, list) and len(found) == 2 and all(type(one) is list for one in found)  # noqa: PLR2004  # tokens, lengths
     if not right:
         raise FrameError("The header of the frame is not [tokens, lengths]")
     tokens, lengths = found

@@ -32,6 +32,7 @@ from soma.identity.collect import (
     parts_of_version,
 )
 from soma.identity.config import config_items, has_plain_config
+from soma.identity.names import is_foreign, module_name, qualified_name, version_of
 
 __all__ = ["Identity", "NodeIdentity", "differences", "identify"]
 
@@ -195,7 +196,7 @@ class NodeIdentity:
         )
 
     def _build(self, parts: CodeParts, values: dict[str, Any]) -> Identity:
-        name = code.qualified_name(self._root)
+        name = qualified_name(self._root)
         hasher = blake3(b"identity\0" + name.encode("utf-8", "surrogatepass") + b"\0")
         hasher.update(parts.digest)
         short = {label: digest[:_SHORT] for label, digest in parts.parts.items()}
@@ -254,7 +255,7 @@ class NodeIdentity:
         known, parts = self._with_code.get(name, (None, None))
         if parts is not None and known is value and parts.unchanged():
             return parts.digest
-        home = code.module_name(self._root).partition(".")[0]
+        home = module_name(self._root).partition(".")[0]
         canon = Canon(home=home).write(value)
         if not canon.functions and not canon.classes:
             return canon.digest()
@@ -280,7 +281,7 @@ def _by_version(root: Any, version: Any) -> CodeParts:
     """The first rung of the ladder: the author says when the code is another."""
     if type(version) not in (str, int):
         raise CacheConfigError(
-            f"_cache_version of {code.qualified_name(root)} must be a text or a whole number, "
+            f"_cache_version of {qualified_name(root)} must be a text or a whole number, "
             f"not {version!r:.80}"
         )
     return parts_of_version(root, "_cache_version", version)
@@ -288,16 +289,16 @@ def _by_version(root: Any, version: Any) -> CodeParts:
 
 def _without_code(root: Any, name: str) -> CodeParts:
     """The last rung: no Python code, so name and version of the distribution stand for it."""
-    version = code.version_of(root.__module__)
-    if not version and not code.is_foreign(root.__module__):
+    version = version_of(root.__module__)
+    if not version and not is_foreign(root.__module__):
         raise Nameless(
-            f"Node {name!r}: {code.qualified_name(root)} has no Python code and belongs to no "
+            f"Node {name!r}: {qualified_name(root)} has no Python code and belongs to no "
             "installed distribution, so nothing says what it does. Give it a _cache_version"
         )
-    if code.is_foreign(root.__module__):
+    if is_foreign(root.__module__):
         return parts_of_version(root, "distribution", "of Python")  # whose version counts anyway
     warnings.warn(
-        f"{code.qualified_name(root)} has no Python code; its identity is its name and the "
+        f"{qualified_name(root)} has no Python code; its identity is its name and the "
         f"version of its distribution ({version}). Set _cache_version to say when it changes",
         IdentityWarning,
         stacklevel=5,

@@ -19,6 +19,7 @@ from blake3 import blake3
 
 from soma.errors import CacheConfigError, MissingCodec, SomaError, describe_error
 from soma.identity import writers
+from soma.identity.names import is_foreign, is_library
 
 __all__ = ["MAX_NESTING", "Canon", "Step", "Unhashable"]
 
@@ -173,7 +174,7 @@ class Canon:
             self.by_frame(value, cls)
         except Unhashable as error:
             module = cls.__module__
-            if not self.tolerant or code.is_foreign(module) or code.is_library(module, self.home):
+            if not self.tolerant or is_foreign(module) or is_library(module, self.home):
                 raise
             self.skipped.append(error)
             return writers.configured(self, value)  # of what cannot be hashed whole, what can

@@ -16,14 +16,20 @@ import __future__
 import dis
 import enum
 import functools
-import os
-import sys
 import types
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from soma.identity.canonical import Canon, Step
+from soma.identity.names import (
+    is_foreign,
+    is_library,
+    is_reachable,
+    local_name,
+    qualified_name,
+    version_of,
+)
 
 __all__ = [
     "CodeIn",
@@ -34,14 +40,8 @@ __all__ = [
     "holds_code",
     "is_by_name",
     "is_code",
-    "is_foreign",
-    "is_library",
-    "is_reachable",
     "module_members",
-    "module_name",
     "parts_of_code",
-    "qualified_name",
-    "version_of",
 ]
 
 _WITHOUT_MEANING = 0x4000000 | __future__.annotations.compiler_flag
@@ -78,23 +78,6 @@ class Whole:
 
     def __init__(self, module: types.ModuleType) -> None:
         self.module = module
-
-
-def module_name(entity: Any) -> str:
-    """Return the module of a class or function; that of a spawned child's main is the main one."""
-    name = getattr(entity, "__module__", None)
-    return "__main__" if name == "__mp_main__" else str(name)
-
-
-def qualified_name(entity: Any) -> str:
-    """Return module and qualified name of a class or function."""
-    return f"{module_name(entity)}.{_name(entity)}"
-
-
-def _name(entity: Any) -> str:
-    """Return a name from where it is local on: what travels by value loses the rest."""
-    name = getattr(entity, "__qualname__", None) or getattr(entity, "__name__", "?")
-    return str(name).rpartition("<locals>.")[2]
 
 
 def is_code(value: Any) -> bool:
@@ -268,7 +251,7 @@ def _class(canon: Canon, cls: type) -> Iterator[Step]:
     if is_by_name(cls) or _counts_by_name(canon, cls):
         yield from _by_name(canon, cls)
         return
-    canon.emit("class", _name(cls).encode("utf-8", "surrogatepass"))
+    canon.emit("class", local_name(cls).encode("utf-8", "surrogatepass"))
     if "_cache_version" in vars(cls):
         canon.classes.append(cls)
         yield "._cache_version", vars(cls)["_cache_version"]
@@ -378,19 +361,6 @@ def _is_named(value: Any) -> bool:
     return isinstance(getattr(value, "__name__", None), str) and is_reachable(value)
 
 
-def is_reachable(entity: Any) -> bool:
-    """Say whether module and qualified name lead to this very object.
-
-    A class made by exec may say that it comes from builtins.
-    """
-    name = getattr(entity, "__qualname__", None) or entity.__name__
-    # A numpy ufunc has a name and no module of its own.
-    found: Any = sys.modules.get(getattr(entity, "__module__", None) or type(entity).__module__)
-    for part in name.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found is entity
-
-
 def _is_descriptor(value: Any) -> bool:
     """Say whether reading the attribute runs a method that its class defines in Python."""
     return isinstance(getattr(type(value), "__get__", None), types.FunctionType)
@@ -418,47 +388,9 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-@functools.cache
-def is_foreign(module: str | None) -> bool:
-    """Say whether a module belongs to Python itself or to Soma, whose names are enough."""
-    top = (module or "").partition(".")[0]
-    if top in ("soma", "somatize", "builtins"):
-        return True
-    if top not in sys.stdlib_module_names:
-        return False
-    origin = getattr(getattr(sys.modules.get(top), "__spec__", None), "origin", None)
-    # A script of the user's may be called like a module of Python's, and stand before it.
-    return origin in (None, "built-in", "frozen") or str(origin).startswith(_STDLIB)
-
-
-@functools.cache
-def is_library(module: str | None, home: str) -> bool:
-    """Say whether a module is part of an installed package other than ``home``."""
-    top = (module or "").partition(".")[0]
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-    installed = any(part in file for part in ("site-packages", "dist-packages"))
-    return top != home and installed and bool(version_of(module))
-
-
-@functools.cache
-def version_of(module: str | None) -> str:
-    """Return the version of the distribution that a module belongs to; empty if it has none."""
-    top = (module or "").partition(".")[0]
-    if is_foreign(module) or not top:
-        return ""
-    stated = getattr(sys.modules.get(top), "__version__", None)
-    if isinstance(stated, str):
-        return stated
-    from importlib.metadata import packages_distributions, version
-
-    owners = packages_distributions().get(top, ())
-    return ",".join(version(owner) for owner in sorted(set(owners)))
-
-
 _HIDDEN = "(the number of a line)"
 _SEARCHED = 10_000
 """Values among which code is looked for."""
-_STDLIB = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120  # compared as text
 _FROM_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
 _WRAPPERS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),

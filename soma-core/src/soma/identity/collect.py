@@ -27,6 +27,14 @@ from soma._notices import tell_once
 from soma.errors import CacheConfigError
 from soma.identity import code
 from soma.identity.canonical import Canon, Unhashable
+from soma.identity.names import (
+    is_foreign,
+    is_library,
+    is_reachable,
+    module_name,
+    qualified_name,
+    version_of,
+)
 
 __all__ = ["CodeParts", "collect", "members_of_mro", "parts_of_attribute", "parts_of_version"]
 
@@ -93,7 +101,7 @@ def collect(root: Any, roots: tuple[type, ...], depends: tuple[Any, ...]) -> Cod
     for cls in roots:
         collector.add_class(cls)
     if roots:
-        order = tuple(code.qualified_name(base) for base in root.__mro__)
+        order = tuple(qualified_name(base) for base in root.__mro__)
         collector.add("order of bases", order)
     else:
         collector.add(f"function {root.__qualname__}", root)
@@ -127,7 +135,7 @@ class _Collector:
     def __init__(self, root: Any, roots: tuple[type, ...]) -> None:
         self.root = root
         self.roots = roots
-        self.module = code.module_name(root)
+        self.module = module_name(root)
         self.home = self.module.partition(".")[0]
         self.parts: dict[str, bytes] = {}
         self.names: list[tuple[Mapping[str, Any], str, Any]] = []
@@ -178,7 +186,7 @@ class _Collector:
         """Add the attributes of one class, each as a part."""
         self.watch_class(cls)
         of = "" if cls is self.root else f" of {cls.__qualname__}"
-        library = code.is_library(cls.__module__, self.home)
+        library = is_library(cls.__module__, self.home)
         if "_cache_version" in vars(cls):  # a base that says itself when it is another
             self.add(f"_cache_version{of}", vars(cls)["_cache_version"])
             return
@@ -196,7 +204,7 @@ class _Collector:
                 if not library:
                     raise
                 # Somebody else's base class: its version has to stand for what has no hash.
-                version = code.version_of(cls.__module__)
+                version = version_of(cls.__module__)
                 self.add(f"{label}{of}", ("version", version))
 
     def add_dependency(self, one: Any) -> None:
@@ -207,7 +215,7 @@ class _Collector:
             for name in list(code.module_members(one)):
                 self.add_name(names, name)
         elif isinstance(one, type) or code.is_code(one):
-            self.add(f"dependency {code.qualified_name(one)}", one)
+            self.add(f"dependency {qualified_name(one)}", one)
         else:
             raise CacheConfigError(
                 f"_cache_depends of {self.root.__qualname__} holds {one!r:.80}; it takes "
@@ -237,7 +245,7 @@ class _Collector:
             self.add(label, "(missing)")
         elif self._is_elsewhere(value, names):
             self.names.append((names, name, value))
-            self.add(label, ("elsewhere", code.qualified_name(value)))
+            self.add(label, ("elsewhere", qualified_name(value)))
         else:
             self._add_value(label, names, name, value)
 
@@ -249,7 +257,7 @@ class _Collector:
         for trouble in canon.skipped:
             tell_once(
                 ("global", module, name, trouble.path, trouble.why),
-                f"{trouble.path} in {module}, which {code.qualified_name(self.root)} uses, does "
+                f"{trouble.path} in {module}, which {qualified_name(self.root)} uses, does "
                 f"not count in its identity: {trouble.why}",
             )
 
@@ -265,7 +273,7 @@ class _Collector:
             own = not isinstance(value.__self__, types.ModuleType | None)
         else:
             return False
-        return not own and code.is_reachable(value)
+        return not own and is_reachable(value)
 
     def watch_version(self) -> None:
         """Notice a ``_cache_version`` that a function is given, or given anew."""
@@ -308,7 +316,7 @@ class _Collector:
 
     def _is_followed(self, module: str | None) -> bool:
         """Say whether what code of a module names is looked up: not in installed libraries."""
-        return not code.is_library(module, self.home) and not code.is_foreign(module)
+        return not is_library(module, self.home) and not is_foreign(module)
 
 
 def _itself(value: Any) -> Any:

@@ -279,13 +279,13 @@ CONTAINERS: dict[type, Callable[[Canon, Any], Iterator[Step]]] = {
 
 OBJECTS: tuple[tuple[Callable[[Any, type], bool], Callable[[Canon, Any], Iterator[Step]]], ...] = (
     (lambda value, cls: isinstance(value, types.ModuleType), _module),  # noqa: ARG005  # its form
-    (lambda value, cls: isinstance(value, logging.Logger), _logger),  # noqa: ARG005
-    (lambda value, cls: isinstance(value, enum.Enum), _enum),  # noqa: ARG005
-    (lambda value, cls: hasattr(cls, "__soma_config__"), configured),  # noqa: ARG005
+    (lambda value, cls: isinstance(value, logging.Logger), _logger),  # noqa: ARG005  # its form
+    (lambda value, cls: isinstance(value, enum.Enum), _enum),  # noqa: ARG005  # its form
+    (lambda value, cls: hasattr(cls, "__soma_config__"), configured),  # noqa: ARG005  # its form
     (_has_codec, _by_codec),
     (lambda value, cls: isinstance(value, tuple) and hasattr(cls, "_fields"), _named_tuple),
-    (lambda value, cls: callable(getattr(cls, "forward", None)), configured),  # noqa: ARG005
-    (lambda value, cls: is_dataclass(cls), _dataclass),  # noqa: ARG005
+    (lambda value, cls: callable(getattr(cls, "forward", None)), configured),  # noqa: ARG005  # its form
+    (lambda value, cls: is_dataclass(cls), _dataclass),  # noqa: ARG005  # its form
     (_acts_in_python, configured),
     (_is_dtype, _dtype),
 )
