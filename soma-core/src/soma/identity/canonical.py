@@ -159,6 +159,8 @@ class Canon:
         container = writers.CONTAINERS.get(cls)
         if container is not None:
             return container(self, value)
+        if cls.__module__ == "numpy" and writers.write_numpy_scalar(self, value):
+            return None
         return self._object(value, cls)
 
     def _object(self, value: Any, cls: type) -> Iterator[Step] | None:

@@ -25,7 +25,7 @@ from soma.errors import shown
 if TYPE_CHECKING:
     from soma.identity.canonical import Canon, Step
 
-__all__ = ["CONTAINERS", "OBJECTS", "PLAIN", "configured"]
+__all__ = ["CONTAINERS", "OBJECTS", "PLAIN", "configured", "write_numpy_scalar"]
 
 _PACKED_ITEMS = 32
 """Items from which a list of numbers is written in one piece."""
@@ -226,6 +226,19 @@ def _acts_in_python(value: Any, cls: type) -> bool:  # noqa: ARG001  # its form
     """Say whether a class says in Python what calling its object, or reading it, does."""
     methods = (getattr(cls, name, None) for name in ("__call__", "__get__"))
     return any(isinstance(method, types.FunctionType) for method in methods)
+
+
+def write_numpy_scalar(canon: Canon, value: Any) -> bool:
+    """Write a numpy scalar, of which a list may have many; False if the value is none."""
+    import numpy as np
+
+    if not isinstance(value, np.generic) or value.dtype.hasobject or isinstance(value, np.void):
+        return False
+    from soma.frame.arrays import describe_scalar
+
+    dtype, raw = describe_scalar(value)
+    canon.emit(f"scalar {dtype}", raw)
+    return True
 
 
 def _is_dtype(value: Any, cls: type) -> bool:
