@@ -47,8 +47,8 @@ def soma_codecs() -> Iterable[CodecSpec]:  # type: ignore[empty-body]  # a hooks
 
     Name: the kind that stands beside the bytes for ever; called after the type, never after a run.
 
-    Target: a ``soma.contracts.Codec``. ``soma plugins check`` and
-    ``soma.testing.plugin_checks`` test that it is one.
+    Target: an object that fulfils ``soma.contracts.Codec``. ``soma.testing.CodecSuite`` tests what
+    it does; ``soma plugins check`` and ``soma.testing.plugin_checks`` test that it is one.
 
     If it raises: a value that cannot be written down goes on uncached, with one line on stderr;
     bytes that cannot be read are a miss in a cache and an error anywhere else.
