@@ -346,7 +346,7 @@ def _mend(array):
         letters = np.array([chr(97 + place % 26) for place in range(array.size)])
         array[...] = letters.reshape(array.shape)
     elif array.dtype.kind == "b":
-        array.view("u1")[...] &= 1
+        array.view("u1")[...] &= np.uint8(1)
     elif array.dtype.char in "gG":
         array[...] = np.arange(array.size, dtype="i8").reshape(array.shape) - 1.5
 
