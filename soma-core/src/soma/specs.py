@@ -107,7 +107,11 @@ def _field(check: _Check, **kwargs: Any) -> Any:
     return field(metadata={"check": check}, **kwargs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _values(spec: Spec) -> tuple[Any, ...]:
+    return tuple(getattr(spec, one.name) for one in fields(spec))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Spec:
     """One thing that a plugin offers. Subclasses add only what core must know before importing.
 
@@ -139,6 +143,18 @@ class Spec:
                     f"not {value!r}"
                 )
 
+    # Written once for all: eleven generated ones would cost every start of the command 8 ms.
+
+    def __eq__(self, other: object) -> bool:
+        return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *_values(self)))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return f"{type(self).__name__}({inside})"
+
     @property
     def aliases(self) -> tuple[str, ...]:
         """Further names under which this thing is found, in order."""
@@ -146,7 +162,7 @@ class Spec:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CodecSpec(Spec):
     """How one type is written down. The target is a ``soma.contracts.Codec``."""
 
@@ -158,7 +174,7 @@ class CodecSpec(Spec):
     """Full names of the types it writes, matched along the MRO: ``("torch.Tensor",)``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TransportSpec(Spec):
     """How bytes travel. The target is called ``(url, *, token, timeout_s) -> Transport``."""
 
@@ -177,7 +193,7 @@ class TransportSpec(Spec):
     ``TransportServer``. Empty: the worker's own port serves it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DataStoreSpec(Spec):
     """Where values live between runs. The target is called ``(**options) -> DataStore``."""
 
@@ -188,7 +204,7 @@ class DataStoreSpec(Spec):
     """Keywords it accepts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ExecutorSpec(Spec):
     """What happens. The target is a ``PlanExecutor`` or a ``DriverExecutor`` class."""
 
@@ -202,7 +218,7 @@ class ExecutorSpec(Spec):
     """Plan entries it runs: ``("Composite",)``. Empty for a driver."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StrategySpec(Spec):
     """What a fit means over several sessions. The target is a ``Strategy`` class."""
 
@@ -217,7 +233,7 @@ class StrategySpec(Spec):
     """Why the name is known and refused, and what to use instead. Empty: it works."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RunnerSpec(Spec):
     """Where programs are opened. The target is called ``(url, **options) -> Runner``."""
 
@@ -229,7 +245,7 @@ class RunnerSpec(Spec):
     """URL schemes it serves, without ``://``: ``("ws", "wss")``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ActionStoreSpec(Spec):
     """Where actions are recorded. The target is called ``(**options) -> ActionStore``."""
 
@@ -240,7 +256,7 @@ class ActionStoreSpec(Spec):
     """Whether session children may open the same store themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CacheTierSpec(Spec):
     """A remote tier of the cache. The target is called ``(url, **options) -> CacheTier``."""
 
@@ -251,7 +267,7 @@ class CacheTierSpec(Spec):
     """Expected latency of one read, in milliseconds: fast tiers are asked first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EventSinkSpec(Spec):
     """Where events go. The target is called ``(run_dir) -> EventSink``."""
 
@@ -262,7 +278,7 @@ class EventSinkSpec(Spec):
     """Whether every run gets it unasked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CommandSpec(Spec):
     """A sub-command of ``soma``. The target is a ``click.Command``."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
@@ -42,7 +41,7 @@ def list_(*, as_json: bool, hook: str | None, with_core: bool) -> None:
         if hook is None or hook in report.hooks
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        _print_json(rows)
     elif rows:
         _print_table(rows)
     else:
@@ -60,7 +59,7 @@ def show(*, name: str, as_json: bool) -> None:
         for row in rows:
             row["broken"] = _broken_parts(row)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        _print_json(rows)
         return
     for number, row in enumerate(rows):
         click.echo("\n" * (number > 0) + "\n".join(_lines(row)))
@@ -92,7 +91,7 @@ def check(*, name: str | None, as_json: bool) -> None:
                 click.echo(f"{dist}: {one.name}: {'ok' if not failure else f'FAILED: {failure}'}")
     failed = sum(bool(result["failure"]) for result in results)
     if as_json:
-        click.echo(json.dumps(results, indent=2))
+        _print_json(results)
     else:
         click.echo(f"{len(results)} check{'s' * (len(results) != 1)}, {failed} failed")
     click.get_current_context().exit(1 if failed else 0)
@@ -125,6 +124,12 @@ def _broken_parts(row: dict[str, Any]) -> list[dict[str, str]]:
 def _reports() -> tuple[PluginReport, ...]:
     with redirect_stdout(sys.stderr):  # a plugin that prints may not spoil --json
         return reports()
+
+
+def _print_json(rows: list[Any]) -> None:
+    import json  # which a table does without
+
+    click.echo(json.dumps(rows, indent=2))
 
 
 def _named(name: str, found: tuple[PluginReport, ...]) -> tuple[PluginReport, ...]:
