@@ -600,6 +600,54 @@ class TestCodecsOfPlugins:
         assert done.stdout == "True\nTrue\n"
         assert done.stderr == ""
 
+    def test_give_an_identity_that_does_not_depend_on_what_ran_before(self, things):
+        code = """
+        from things.types import One, Other
+        from soma import Filter
+        from soma.frame import encode
+        from soma.identity import identify
+        class Holder(Filter):
+            def __init__(self): self.one, self.member = One(7), Other.A
+            def forward(self, x, state): return x
+        {before}
+        print(identify(Holder()).config)
+        """
+        (things / "things" / "types.py").write_text(
+            "import enum\nfrom dataclasses import dataclass\n"
+            "@dataclass\nclass One:\n    number: int\n"
+            "class Other(enum.Enum):\n    A = 7\n"
+        )
+        (things / "things" / "codec.py").write_text(
+            CODEC.replace("obj.number", 'getattr(obj, "value", None) or obj.number')
+        )
+        first, second = (
+            run_python(code.format(before=before), things)
+            for before in ("", "encode([One(1), Other.A])")
+        )
+        assert first.stdout == second.stdout != "", first.stderr + second.stderr
+
+    def test_are_found_by_many_threads_at_once(self, things):
+        done = run_python(
+            """
+            import threading
+            from soma.frame import content_hash
+            from things.types import One, Other
+            start, found = threading.Barrier(8), []
+            def run(cls):
+                start.wait(60)
+                found.append(content_hash(cls(7)))
+            threads = [threading.Thread(target=run, args=(cls,)) for cls in [One, Other] * 4]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            print(len(found), len(set(found)))
+            """,
+            things,
+        )
+        assert done.stdout == "8 1\n", done.stderr
+        assert done.stderr == ""
+
     def test_are_not_replaced_by_somebody_who_takes_their_kind(self, things):
         done = run_python(
             """

@@ -320,7 +320,7 @@ DIFFERENT = {
     "times": [
         dt.date(2024, 1, 1),
         dt.datetime(2024, 1, 1),  # noqa: DTZ001  # without a zone on purpose
-        dt.datetime(2024, 1, 1, fold=1),  # noqa: DTZ001
+        dt.datetime(2024, 1, 1, fold=1),  # noqa: DTZ001  # naive ones count
         dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
         dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(0), "UTC")),
         dt.datetime(2024, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),

@@ -949,6 +949,18 @@ def test_a_version_holds_for_a_nested_filter_and_a_base(module):
     assert identify(module(text.format(1, 1, 2, 1)).node).code != one.code
 
 
+def test_a_global_that_fails_while_it_is_read_is_passed_over_and_the_rest_counts(module):
+    text = """
+    class Broken:
+        __slots__ = ("a",)
+        def __soma_config__(self): raise OSError("not now")
+    TABLE = {{"bad": {{Broken(): 1}}, "good": {}}}
+    def node(x, state): return TABLE
+    """
+    one, again, other = (identify(module(text.format(good)).node).code for good in (1, 1, 2))
+    assert one == again != other
+
+
 def test_an_unhashable_global_is_told_once_by_name(tmp_path):
     (tmp_path / "user_code.py").write_text(
         "import threading\nfrom soma import Filter\nLOCK = threading.Lock()\n"

@@ -35,7 +35,6 @@ __all__ = [
     "codecs_registered",
     "find_codec",
     "full_name",
-    "own_codec",
     "pickle_buffers",
     "read_kind",
     "registered",
@@ -178,11 +177,6 @@ def find_codec(cls: type) -> RegisteredCodec | None:
     return found
 
 
-def own_codec(cls: type) -> RegisteredCodec | None:
-    """Return the codec registered here for this very class; no plugin is asked."""
-    return _by_type.get(cls)
-
-
 def read_kind(kind: str) -> RegisteredCodec:
     """Return the codec of a kind; a plugin that offers it is loaded now.
 
@@ -204,7 +198,7 @@ def read_kind(kind: str) -> RegisteredCodec:
             f"{did_you_mean(kind, _by_kind)} Import the module that calls codec({kind!r}, ...), "
             "in every process that reads such values"
         ) from None
-    return _register(_from_plugin(offer))
+    return _register(_from_plugin(offer), from_plugin=True)
 
 
 def full_name(cls: type) -> str:
@@ -212,11 +206,14 @@ def full_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _register(new: RegisteredCodec) -> RegisteredCodec:
+def _register(new: RegisteredCodec, *, from_plugin: bool = False) -> RegisteredCodec:
+    """Add a row, or let the codec of a plugin write one more of the types that its spec names."""
     global _generation  # noqa: PLW0603  # counts registrations, for find_codec
     # The lock is held for the tables alone: loading a plugin takes locks of its own.
     with _lock:
         old = _by_kind.get(new.kind)
+        if old is not None and from_plugin:
+            new, old = _widened(old, new), None
         if old is not None and old.type_name != new.type_name:
             raise CodecError(
                 f"The kind {new.kind!r} belongs to {old.type_name} (registered by "
@@ -231,10 +228,22 @@ def _register(new: RegisteredCodec) -> RegisteredCodec:
         if old is not None:  # a notebook cell run twice: the class is new, its name is not
             _by_type.pop(old.type, None)
         _by_kind[new.kind] = new
-        _by_type[new.type] = new
+        for cls in (new.type, *new.also):
+            _by_type[cls] = new
         _resolved.clear()
         _generation += 1
         return new
+
+
+def _widened(old: RegisteredCodec, new: RegisteredCodec) -> RegisteredCodec:
+    if old.registered_by != new.registered_by:
+        raise CodecError(
+            f"The kind {old.kind!r} belongs to {new.registered_by}, which writes {new.type_name} "
+            f"under it, and was registered by {old.registered_by} for {old.type_name}: that needs "
+            "a kind of its own"
+        )
+    more = [cls for cls in (new.type,) if cls is not old.type and cls not in old.also]
+    return replace(old, also=(*old.also, *more))
 
 
 def _summon_by_type(cls: type) -> RegisteredCodec | None:
@@ -243,27 +252,7 @@ def _summon_by_type(cls: type) -> RegisteredCodec | None:
     if not any(name in offer.spec.aliases for offer in registry.offers(CodecSpec)):
         return None
     offer = registry.find(name, CodecSpec, by_alias=True)
-    known = _by_kind.get(offer.spec.name)
-    if known is None:
-        return _register(_from_plugin(offer, cls))
-    if known.registered_by != f"{offer.dist} {offer.version}":
-        raise CodecError(
-            f"The kind {known.kind!r} belongs to {offer.dist} {offer.version}, which writes {name} "
-            f"under it, and was registered by {known.registered_by} for {known.type_name}: that "
-            "needs a kind of its own"
-        )
-    return _add_class(known, cls)
-
-
-def _add_class(known: RegisteredCodec, cls: type) -> RegisteredCodec:
-    """Let a plugin's codec write one more of the types that its spec names."""
-    wider = replace(known, also=(*known.also, cls))
-    with _lock:
-        _by_kind[known.kind] = _by_type[known.type] = wider
-        for one in wider.also:
-            _by_type[one] = wider
-        _resolved.clear()
-    return wider
+    return _register(_from_plugin(offer, cls), from_plugin=True)
 
 
 def _from_plugin(offer: Offer, cls: type | None = None) -> RegisteredCodec:

@@ -18,7 +18,7 @@ from typing import Any
 
 import cbor2
 
-from soma.codecs import NATIVE, find_codec, full_name, own_codec
+from soma.codecs import NATIVE, find_codec, full_name
 from soma.errors import CodecError, MissingCodec
 from soma.frame.encode_codecs import missing_codec, write_with_codec
 from soma.frame.encoded import Encoded
@@ -331,7 +331,7 @@ def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
                 _HANDLERS[cls] = encode_numpy.write_scalar
             return _HANDLERS[cls]
     if isinstance(value, enum.Enum):
-        return _enum if own_codec(cls) is None else _foreign
+        return _enum if find_codec(cls) is None else _foreign
     from soma.frame.encode_standard import HANDLERS
 
     package = cls.__module__.partition(".")[0]

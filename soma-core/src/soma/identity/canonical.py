@@ -100,9 +100,10 @@ class Canon:
         """
         stack: list[tuple[str, Any, Iterator[Step]]] = []
         step: Step | None = (where, value)
-        while step is not None:
+        while step is not None or stack:
             try:
-                self._begin(step, stack)
+                if step is not None:
+                    self._begin(step, stack)
                 step = self._following(stack)
             except Exception as error:  # noqa: BLE001  # reading an attribute may raise anything
                 trouble = _located(error, stack, step)
@@ -111,7 +112,7 @@ class Canon:
                 self.skipped.append(trouble)
                 cls = type(step[1]) if step is not None else object
                 self.emit("unhashable", f"{cls.__module__}.{cls.__qualname__}".encode())
-                step = self._following(stack)
+                step = None  # what raised is finished; what it was in goes on
         return self
 
     def _begin(self, step: Step, stack: list[tuple[str, Any, Iterator[Step]]]) -> None:

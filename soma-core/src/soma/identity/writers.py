@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from soma.codecs import own_codec
+from soma.codecs import find_codec
 from soma.errors import shown
 
 if TYPE_CHECKING:
@@ -246,7 +246,8 @@ def _is_dtype(value: Any, cls: type) -> bool:
 
 
 def _has_codec(value: Any, cls: type) -> bool:  # noqa: ARG001  # its form
-    return any(own_codec(base) is not None for base in cls.__mro__[:-1])
+    # A plugin's codec too, loaded or not: an identity may not depend on what ran before.
+    return find_codec(cls) is not None
 
 
 def _module(canon: Canon, value: types.ModuleType) -> Iterator[Step]:
