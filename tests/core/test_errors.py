@@ -15,7 +15,7 @@ from soma.errors import SomaError, UnknownNode, did_you_mean
 CLASSES = [
     getattr(errors, name)
     for name in errors.__all__
-    if name[0].isupper() and name != "IdentityWarning"
+    if name[0].isupper() and not name.endswith("Warning")
 ]
 
 

@@ -93,7 +93,7 @@ class TestDeclaring:
             (object(), "An object of class object cannot be a node: it has no forward"),
             (None, "An object of class NoneType cannot be a node"),
             (Add(1) >> Add(2), "Add >> Add is an expression of several nodes"),
-            (Graph.somatize(Add(1)), r"Graph.forward takes \(x: 'Any'\)"),
+            (Graph.somatize(Add(1)), r"Graph.forward takes \(x: 'Any', \*, seed"),
             (
                 type("No", (), {"forward": lambda self, x: x})(),
                 "No.forward takes .x., and a node",
@@ -104,7 +104,7 @@ class TestDeclaring:
             ),
             (type("Step", (Add,), {"poll": len})(1), "effectful step, and steps cannot run"),
             (type("Odd", (Add,), {"_kind": "both"})(1), "Odd._kind is 'both'"),
-            (type("Sly", (Add,), {"_kind": "trainable"})(1), "has no fit"),
+            (type("Tpyo", (Add,), {"_stream_mode": "barier"})(1), "Did you mean 'barrier'"),
         ],
     )
     def test_what_cannot_be_a_node_is_refused_by_its_class(self, thing, sentence):
@@ -134,7 +134,7 @@ class TestDeclaring:
             KeyError, match=r"'zzz' is not in this graph\. Known: 'model', 'scaler'\."
         ):
             g.connect("scaler", "zzz")
-        with pytest.raises(UnknownNode, match="edge takes the ids of two nodes, not a int"):
+        with pytest.raises(UnknownNode, match="takes the ids of nodes, not a int"):
             g.edge(3, "model")
 
     def test_an_object_is_no_id_even_if_it_has_no_hash(self):
@@ -147,7 +147,7 @@ class TestDeclaring:
 
         g = Graph()
         g.node("a", node := Plain(1))
-        with pytest.raises(UnknownNode, match="takes the ids of two nodes, not a Plain"):
+        with pytest.raises(UnknownNode, match="takes the ids of nodes, not a Plain"):
             g.edge(node, "a")
 
     def test_an_empty_graph_is_not_false(self):
@@ -275,7 +275,7 @@ class TestRunning:
     def test_a_filters_own_error_keeps_its_type_and_gains_one_note(self, phase, kind):
         g = Graph()
         g.node("bad", Fails(phase))
-        g.node("after", Add(1))
+        g.node("after", Mean())
         g.edge("bad", "after")
         with pytest.raises(kind) as caught:
             g.fit([1.0])
@@ -289,10 +289,10 @@ class TestRunning:
 
         class Raises(Filter):
             def __init__(self, error):
-                self.error = error
+                self._error = error
 
             def forward(self, x, state):
-                raise self.error
+                raise self._error
 
         with pytest.raises(Frozen) as caught:
             Graph.somatize(Raises(Frozen(7))).forward(1)

@@ -32,21 +32,29 @@ if TYPE_CHECKING:
     from soma.errors import GraphError as GraphError
     from soma.errors import IdentityWarning as IdentityWarning
     from soma.errors import InvalidFilter as InvalidFilter
+    from soma.errors import InvalidInput as InvalidInput
+    from soma.errors import InvalidOutput as InvalidOutput
     from soma.errors import InvalidSpec as InvalidSpec
     from soma.errors import MissingCodec as MissingCodec
     from soma.errors import MissingPackage as MissingPackage
     from soma.errors import NameConflict as NameConflict
     from soma.errors import Nameless as Nameless
     from soma.errors import NotFittedError as NotFittedError
+    from soma.errors import PlanError as PlanError
     from soma.errors import PluginError as PluginError
+    from soma.errors import SchemaMismatch as SchemaMismatch
     from soma.errors import SomaError as SomaError
+    from soma.errors import SourceWarning as SourceWarning
+    from soma.errors import StateWarning as StateWarning
     from soma.errors import UnknownKind as UnknownKind
     from soma.errors import UnknownName as UnknownName
     from soma.errors import UnknownNode as UnknownNode
+    from soma.errors import Unsettled as Unsettled
     from soma.filters import Filter as Filter
     from soma.graph import Graph as Graph
     from soma.hookspecs import hookimpl as hookimpl
     from soma.registry import Catalog
+    from soma.space import search as search
     from soma.specs import ActionStoreSpec as ActionStoreSpec
     from soma.specs import CacheTierSpec as CacheTierSpec
     from soma.specs import CodecSpec as CodecSpec
@@ -77,6 +85,8 @@ __all__ = [
     "GraphError",
     "IdentityWarning",
     "InvalidFilter",
+    "InvalidInput",
+    "InvalidOutput",
     "InvalidSpec",
     "MissingCodec",
     "MissingPackage",
@@ -84,18 +94,24 @@ __all__ = [
     "Nameless",
     "NotFittedError",
     "Opaque",
+    "PlanError",
     "PluginError",
     "RunnerSpec",
+    "SchemaMismatch",
     "SomaError",
+    "SourceWarning",
+    "StateWarning",
     "StrategySpec",
     "TransportSpec",
     "UnknownKind",
     "UnknownName",
     "UnknownNode",
+    "Unsettled",
     "__version__",
     "codec",
     "codecs_registered",
     "hookimpl",
+    "search",
 ]
 
 _EXPORTS = {
@@ -131,6 +147,14 @@ _EXPORTS = {
     "UnknownKind": "soma.errors",
     "UnknownName": "soma.errors",
     "UnknownNode": "soma.errors",
+    "InvalidInput": "soma.errors",
+    "InvalidOutput": "soma.errors",
+    "PlanError": "soma.errors",
+    "SchemaMismatch": "soma.errors",
+    "SourceWarning": "soma.errors",
+    "StateWarning": "soma.errors",
+    "Unsettled": "soma.errors",
+    "search": "soma.space",
     "codec": "soma.codecs",
     "codecs_registered": "soma.codecs",
     "hookimpl": "soma.hookspecs",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "WorkerInfo",
 ]
 
+_Bytes: TypeAlias = bytes  # a class below has a field of that name
 Frame: TypeAlias = tuple[bytes, Sequence[memoryview]]
 """(header, buffers): the bytes of one value. Their concatenation is what is hashed and stored."""
 
@@ -58,6 +59,13 @@ class ActionRecord:
     """Output name -> size of its frame in bytes."""
     compute_ms: float
     """Time the computation took, in milliseconds; what a hit saves."""
+    name: str = ""
+    """Class or function of the node that did it."""
+    parts: Mapping[str, _Bytes] = field(default_factory=dict, repr=False)
+    """``"attribute alpha"``, ``"method forward"``, ... -> 4 bytes of hash: enough to say what
+    differs from another record, too short to guess a value from."""
+    pickled: bool = False
+    """Whether some of it was written with pickle: it never leaves this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,15 +183,19 @@ class ActionStore(Protocol):
     def lookup(self, key: str) -> ActionRecord | None:
         """Return the record of ``key``; None is a miss. Takes no lock."""
 
-    def write(self, frame: Frame) -> str:
-        """Keep a frame and return its content hash.
+    def write(self, frame: Frame, digest: str | None = None) -> str:
+        """Keep a frame and return its content hash, which is ``digest`` where that is given.
 
         Raises:
             OSError: it could not be kept; nothing is half written.
         """
 
     def read(self, digest: str) -> Frame | None:
-        """Return the frame, or None when it is gone or its hash is wrong."""
+        """Return the frame, or None when it is gone or its hash is wrong.
+
+        Its buffers are the caller's own: it may write to them, and nobody else sees it. They come
+        as they were written, one by one with the padding between them.
+        """
 
     def commit(self, record: ActionRecord) -> None:
         """Make the record visible. Its blobs were written before: this is the commit point.

@@ -2,11 +2,16 @@
 
     SomaError
     ├── GraphError (ValueError)           a graph that cannot run as it is declared
-    │   └── CycleError                    … because its edges go round; the message draws the path
+    │   ├── CycleError                    … because its edges go round; the message draws the path
+    │   └── SchemaMismatch                … because one node gives what the next does not take
     ├── InvalidFilter (TypeError)         an object that cannot be a node
     ├── UnknownNode (KeyError)            an id that is not in this graph
     ├── NotFittedError (RuntimeError)     forward before fit
     ├── CacheConfigError (TypeError)      something in a node has no hash; names node and attribute
+    ├── InvalidInput (ValueError)         data or a parameter that the graph cannot take as it is
+    ├── InvalidOutput (TypeError)         what a filter returned cannot go on: a generator, say
+    ├── PlanError (ValueError)            a text that is not a plan
+    ├── Unsettled (ValueError)            a cached node below one that may still learn
     ├── Nameless (ValueError)             a node without code or version: nothing says what it does
     ├── CodecError (ValueError)           a codec that is no codec, or that failed at its one job
     │   ├── MissingCodec                  nothing says how a value of this type is written down
@@ -38,17 +43,24 @@ __all__ = [
     "GraphError",
     "IdentityWarning",
     "InvalidFilter",
+    "InvalidInput",
+    "InvalidOutput",
     "InvalidSpec",
     "MissingCodec",
     "MissingPackage",
     "NameConflict",
     "Nameless",
     "NotFittedError",
+    "PlanError",
     "PluginError",
+    "SchemaMismatch",
     "SomaError",
+    "SourceWarning",
+    "StateWarning",
     "UnknownKind",
     "UnknownName",
     "UnknownNode",
+    "Unsettled",
     "describe_error",
     "did_you_mean",
     "format_traceback",
@@ -76,6 +88,10 @@ class CycleError(GraphError):
     """The edges go round in a circle. The message gives the path, node by node."""
 
 
+class SchemaMismatch(GraphError):
+    """One node says that it gives what the next says it does not take."""
+
+
 class InvalidFilter(SomaError, TypeError):
     """The object cannot be a node: it has no ``forward``, say."""
 
@@ -90,6 +106,22 @@ class NotFittedError(SomaError, RuntimeError):
 
 class CacheConfigError(SomaError, TypeError):
     """Something that a node is made of cannot be hashed. The message names node and attribute."""
+
+
+class InvalidInput(SomaError, ValueError):
+    """Data, a seed, a state or a parameter that the graph cannot take as it is."""
+
+
+class InvalidOutput(SomaError, TypeError):
+    """What a filter returned cannot go on: a generator, which can be read only once."""
+
+
+class PlanError(SomaError, ValueError):
+    """The text is not a plan, or one that no compiler made."""
+
+
+class Unsettled(SomaError, ValueError):
+    """A node under ``.cached()`` may change: it, or one above it, learns and is not frozen."""
 
 
 class Nameless(SomaError, ValueError):
@@ -138,6 +170,14 @@ class NameConflict(PluginError):
 
 class IdentityWarning(UserWarning):
     """A node counts by less than its code: by name and version."""
+
+
+class StateWarning(UserWarning):
+    """States that were loaded with ``strict=False`` and do not fit the graph exactly."""
+
+
+class SourceWarning(UserWarning):
+    """The source text of a node is not at hand."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

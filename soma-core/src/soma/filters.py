@@ -3,83 +3,89 @@
     fit(x, y) -> state            what was learned, returned, never kept on the object
     forward(x, state) -> value    the same input and state give the same value
 
-Learning into the return value is what lets Soma keep, send and restore what was learned.
+Learning into the return value is what lets Soma keep, send and restore what was learned. Class
+attributes say how the engine may treat it; what it was constructed with is remembered, whether or
+not its ``__init__`` calls ours.
 """
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from soma.dsl import Chain, Composable
-from soma.errors import InvalidFilter
+from soma.arguments import NotPlain, bound, capture
+from soma.dsl import Composable
 
-__all__ = ["Filter", "check_filter", "is_trainable"]
+__all__ = ["Filter"]
 
 
 class Filter(Composable):
-    """Base class for nodes: gives ``>>``. Any object that defines the methods is a node as well.
+    """Base class for nodes: gives ``>>`` and ``|``. Any object that defines the methods will do.
 
     A subclass defines ``forward(self, x, state)``, and ``fit(self, x, y=None)`` if it learns.
     ``fit`` returns the state, which ``forward`` is handed; ``{}`` means that nothing was learned.
-    Without ``fit`` the state is None.
+    Without ``fit`` the state is None. A method that names more arguments is given them: ``rng`` (a
+    ``numpy.random.Generator``, the same for the same node, input and seed); in ``fit`` also
+    ``state`` (what to go on from, or None) and ``epochs``, ``batch_size`` and ``shuffle``.
+
+    Keywords given to this constructor become attributes, and are what ``kwargs()`` returns.
     """
 
     _kind: ClassVar[str | None] = None
-    """``"trainable"`` or ``"stateless"``; unset, a class that defines ``fit`` is trainable."""
+    """``"trainable"`` or ``"stateless"``; unset, a class with ``fit`` or ``build_module`` is
+    trainable."""
+    _cacheable: ClassVar[bool] = True
+    """False: outputs are never kept, and forward runs every time."""
+    _deterministic: ClassVar[bool] = True
+    """False: the same input may give another output, so that one is kept only under a seed."""
+    _differentiable: ClassVar[bool | None] = None
+    """Whether gradients flow through it; unset, a class that says ``_kind = "trainable"`` and has
+    no ``fit`` is differentiable."""
+    _stream_mode: ClassVar[str] = "fixed_state"
+    """What a stream does with a chunk: ``"fixed_state"`` (or ``"fixed"``), ``"evolving"`` or
+    ``"barrier"``."""
+    _uses_seed: ClassVar[bool] = True
+    """False: no seed changes what it does, so that results of other seeds serve as well."""
+    _cache_version: ClassVar[str | int | None] = None
+    """Stands for the code of the class, which then does not count."""
+    _cache_depends: ClassVar[tuple[Any, ...]] = ()
+    """Functions, classes and modules elsewhere that its code leads to and that count with it."""
+    _cache_env: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose installed versions count."""
+    _input_schema: ClassVar[str | Mapping[str, Any] | None] = None
+    """What it takes: ``"text"``, ``"json"``, ``"messages"``, ``"bytes"``, or ``{"dtype": ...,
+    "shape": (None, 64)}`` with None for a free axis. Unset: anything."""
+    _output_schema: ClassVar[str | Mapping[str, Any] | None] = None
+    """What it gives, in the same words."""
+    class_version: ClassVar[int] = 1
+    """Raise it when constructor arguments or states of older releases do not fit any more."""
 
+    _soma_captures = True
 
-def is_trainable(node: Any) -> bool:
-    """Say whether the node has to be fitted before it can forward."""
-    kind = getattr(node, "_kind", None)
-    return callable(getattr(node, "fit", None)) if kind is None else kind == "trainable"
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Remember what the object is constructed with."""
+        made: Any = super().__new__
+        instance = made(cls) if made is object.__new__ else made(cls, *args, **kwargs)
+        if isinstance(instance, cls):
+            capture(instance, args, kwargs)
+        return instance
 
+    def __init__(self, **kwargs: Any) -> None:
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self.__dict__["_soma_kwargs"] = dict(kwargs)
 
-def check_filter(node: object) -> None:
-    """Refuse what cannot be a node.
+    def kwargs(self) -> dict[str, Any]:
+        """Return what the object was made with.
 
-    Raises:
-        InvalidFilter: it is a class rather than an object, it has no ``forward`` or is an
-            effectful step (has ``poll``), its ``_kind`` is neither of the two words, it says that
-            it learns and has no ``fit``, or a method cannot be called with its two values.
-    """
-    name = node.__name__ if isinstance(node, type) else type(node).__name__
-    if isinstance(node, Chain):
-        raise InvalidFilter(f"{node!r} is an expression of several nodes: Graph.somatize({node!r})")
-    if isinstance(node, type):
-        raise InvalidFilter(f"{name} is a class; a node is an object of it: {name}(...)")
-    if callable(getattr(node, "poll", None)):
-        raise InvalidFilter(
-            f"{name} has poll(ctx), which makes it an effectful step, and steps cannot run in this "
-            "release. A filter has forward(x, state) and no poll"
-        )
-    if not callable(getattr(node, "forward", None)):
-        raise InvalidFilter(
-            f"An object of class {name} cannot be a node: it has no forward(x, state) method. "
-            "Define one, or wrap it in a class that does"
-        )
-    kind = getattr(node, "_kind", None)
-    if kind not in (None, "trainable", "stateless"):
-        raise InvalidFilter(
-            f"{name}._kind is {kind!r}; it must be 'trainable' or 'stateless', or be left out"
-        )
-    if kind == "trainable" and not callable(getattr(node, "fit", None)):
-        raise InvalidFilter(f"{name} says _kind = 'trainable' and has no fit(x, y) method")
-    _check_takes(name, node, "forward", "(x, state)", "state is None where there is no fit")
-    if is_trainable(node):
-        _check_takes(name, node, "fit", "(x, y)", "y is None where there are no labels")
+        That is what ``super().__init__(**kwargs)`` was given, or else the constructor's plain
+        arguments, defaults filled in.
 
+        Override it to leave out what a saved graph cannot carry, such as a callback.
+        """
+        given = self.__dict__.get("_soma_kwargs")
+        if given:
+            return dict(given)
+        return {name: one for name, one in bound(self).items() if not isinstance(one, NotPlain)}
 
-def _check_takes(name: str, node: Any, method: str, wanted: str, remark: str) -> None:
-    """Refuse a method that cannot be called with two values."""
-    try:
-        signature = inspect.signature(getattr(node, method))
-    except (TypeError, ValueError):  # written in C: it will show when it is called
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError:
-        raise InvalidFilter(
-            f"{name}.{method} takes {signature}, and a node's {method} is called with {wanted}; "
-            f"{remark}"
-        ) from None
+    kwargs._soma_default = True  # type: ignore[attr-defined]  # noqa: SLF001  # tells it from an override

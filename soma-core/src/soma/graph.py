@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from soma import engine
-from soma.dsl import Chain
-from soma.errors import GraphError, UnknownNode, did_you_mean
-from soma.filters import check_filter
-from soma.topology import Topology
+from soma import engine, parameters, sources
+from soma.compiler import compile_topology, traits_by_id
+from soma.compiler.text import plan_text, topology_text
+from soma.dsl import Marks, expand
+from soma.engine import NodeState, Program, RunReport
+from soma.engine.loading import load_states
+from soma.engine.opening import open_store
+from soma.errors import CycleError
+from soma.identity import NodeIdentity
+from soma.plan import Plan
+from soma.topology import Declaration
 
 __all__ = ["Graph"]
 
@@ -29,46 +34,80 @@ class Graph:
     >>> g.edge("double", "again")
     >>> g.forward(10)
     40
+
+    Args:
+        cache: where results are kept: None for the store that the graphs of this process share,
+            ``"memory"`` for one of this graph's own, ``"off"`` for none, ``"disk"`` or an address
+            for what soma-cache offers, or an ``ActionStore``.
+        cache_path: folder of a cache on disk.
+        cache_max_bytes: size of a cache in memory, in bytes; 1 GiB unless given.
+
+    Raises:
+        UnknownName: there is no such cache.
+        MissingPackage: the package that provides it is not installed.
+        InvalidInput: the arguments do not go together.
     """
 
-    def __init__(self) -> None:
-        self._nodes: dict[str, Any] = {}
-        self._edges: dict[tuple[str, str], None] = {}  # an ordered set
-        self._states: dict[str, Any] = {}
-        self._last_number: dict[str, int] = {}  # the last that made an id unique
+    def __init__(
+        self,
+        cache: Any = None,
+        cache_path: Any = None,
+        cache_max_bytes: int | None = None,
+    ) -> None:
+        self._store = open_store(cache, cache_path, cache_max_bytes)
+        self._declared = Declaration()
+        self._states: dict[str, NodeState] = {}
+        self._seed: int | None = None
+        self._identities: dict[str, NodeIdentity] = {}
+        self._compiled: tuple[int, Program] | None = None
+        self._last_run: RunReport | None = None
+
+    # Declaring
 
     @overload
-    def node(self, filter_: Any, /) -> str: ...
+    def node(
+        self, filter_: Any, /, *, target: str | None = ..., cached: bool = ..., frozen: bool = ...
+    ) -> str: ...
     @overload
-    def node(self, id_: str, filter_: Any, /) -> str: ...
-    def node(self, *declared: Any) -> str:
+    def node(
+        self,
+        id_: str,
+        filter_: Any,
+        /,
+        *,
+        target: str | None = ...,
+        cached: bool = ...,
+        frozen: bool = ...,
+    ) -> str: ...
+    def node(
+        self,
+        *declared: Any,
+        target: str | None = None,
+        cached: bool = False,
+        frozen: bool = False,
+    ) -> str:
         """Add a node and return its id: ``node(filter)`` or ``node(id, filter)``.
 
-        Without an id the class name in snake case is taken, made unique with ``_2``, ``_3``, ...
+        Without an id the name of the class or function in snake case is taken, made unique with
+        ``_2``, ``_3``, ...
+
+        Args:
+            declared: the id, if any, and an object with ``forward(x, state)``, or a function of x.
+            target: where it shall run: the name or a tag of a worker, or ``"local"``.
+            cached: keep every output, however large; sound only for what cannot change.
+            frozen: it fits at most once: a state that was loaded stays as it is.
 
         Raises:
             GraphError: the id is taken, or is not a text.
             InvalidFilter: the object cannot be a node.
             TypeError: neither one nor two arguments.
         """
-        if len(declared) == 1:
-            (filter_,) = declared
-            check_filter(filter_)
-            id_ = self._free_id(_snake_case(type(filter_).__name__))
-        elif len(declared) == 2:  # noqa: PLR2004  # the two signatures above
-            id_, filter_ = declared
-            if not isinstance(id_, str) or not id_:
-                raise GraphError(f"A node id is a text of at least one character, not {id_!r}")
-            if id_ in self._nodes:
-                raise GraphError(
-                    f"There is a node {id_!r} already. Choose another id, or leave it out: "
-                    "g.node(filter) finds a free one"
-                )
-            check_filter(filter_)
-        else:
+        if len(declared) not in (1, 2):
             raise TypeError(f"node(filter) or node(id, filter), not {len(declared)} arguments")
-        self._nodes[id_] = filter_
-        return id_
+        marks = Marks(cached=cached or None, frozen=frozen or None, target=target)
+        if len(declared) == 1:
+            return self._declared.add(declared[0], marks=marks)
+        return self._declared.add(declared[1], declared[0], marks, named=True)
 
     def edge(self, source: str, target: str) -> None:
         """Feed the output of ``source`` to ``target``. Declaring an edge again changes nothing.
@@ -76,86 +115,235 @@ class Graph:
         Raises:
             UnknownNode: there is no node of that id; the message names the nearest.
         """
-        for id_ in (source, target):
-            if not isinstance(id_, str):
-                raise UnknownNode(
-                    f"edge takes the ids of two nodes, not a {type(id_).__name__}: g.node(filter) "
-                    "returns the id"
-                )
-            if id_ not in self._nodes:
-                raise UnknownNode(
-                    f"edge({source!r}, {target!r}): {id_!r} is not in this graph."
-                    f"{did_you_mean(id_, self._nodes)}"
-                )
-        self._edges[source, target] = None
+        self._declared.connect(source, target)
 
     connect = edge
 
+    def edges(self) -> list[tuple[str, str]]:
+        """Return the edges that are not cut, in the order of declaration."""
+        return list(self._declared.edges)
+
+    def optional(self, source: str, target: str) -> None:
+        """Say that an edge may be cut: it becomes a dimension of ``search_space()``.
+
+        Raises:
+            UnknownNode: there is no node of that id.
+            GraphError: there is no such edge.
+        """
+        self._declared.make_optional(source, target)
+
+    def optional_edges(self) -> list[tuple[str, str]]:
+        """Return the edges that may be cut."""
+        return list(self._declared.optional)
+
+    def set_edge(self, source: str, target: str, enabled: bool) -> None:  # noqa: FBT001  # as users of the original know it
+        """Cut an optional edge, or put it back at its place.
+
+        Raises:
+            UnknownNode: there is no node of that id.
+            GraphError: there is no such edge, or it is not optional.
+        """
+        self._declared.set_edge(source, target, enabled=enabled)
+
     @classmethod
-    def somatize(cls, expression: Any) -> Graph:
+    def somatize(cls, expression: Any, **settings: Any) -> Graph:
         """Return the graph of an expression: ``Graph.somatize(Scaler() >> Model())``.
 
-        Each object written becomes one node with an id of its own making.
+        Args:
+            expression: a filter, a function, or several with ``>>`` and ``|`` between them. Each
+                object written becomes one node.
+            settings: what the constructor takes.
 
         Raises:
             InvalidFilter: something in the expression cannot be a node.
         """
-        graph = cls()
-        parts = expression.parts if isinstance(expression, Chain) else (expression,)
-        ids = [graph.node(part) for part in parts]
-        for source, target in pairwise(ids):
-            graph.edge(source, target)
+        graph = cls(**settings)
+        declared = graph._declared
+        expand(expression, lambda one, marks: declared.add(one, marks=marks), declared.connect)
         return graph
 
-    def fit(self, x: Any, y: Any = None) -> None:
-        """Fit every trainable node, from scratch.
+    def filter(self, id_: str) -> Any:
+        """Return the object behind a node.
+
+        Raises:
+            UnknownNode: there is no node of that id.
+        """
+        self._declared.require(f"filter({id_!r})", (id_,))
+        return self._declared.nodes[id_].filter
+
+    # Running
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        seed: int | None = None,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        warm_start: bool = False,
+        refresh: Iterable[str] | bool = (),
+    ) -> None:
+        """Fit every node that learns, from scratch.
 
         Args:
             x: the input of every node that nothing feeds.
             y: what every trainable node is to learn from beside its input; None where there is
-                nothing.
+                nothing. As long as x, where both are arrays or lists.
+            seed: the seed of the graph from now on; None leaves it as it was.
+            epochs: passes over the data, for filters whose ``fit`` names it.
+            batch_size: rows of a batch, for filters whose ``fit`` names it; None: all at once.
+            shuffle: whether batches are shuffled, for filters whose ``fit`` names it.
+            warm_start: go on from the present states, where a ``fit`` names ``state``. States that
+                were loaded are gone on from in any case.
+            refresh: ids of nodes to be computed anew although they are known; True for all.
 
         Raises:
-            GraphError: the graph is empty or its edges go round.
+            GraphError: the graph is empty, its edges go round or its nodes do not fit together.
+            InvalidInput: the data, the seed or an option cannot be taken.
+            UnknownNode: ``refresh`` names a node that is not there.
+            CacheConfigError: something that a node is made of has no hash.
             Exception: whatever a filter raises, with a note naming the node; the states of the
                 last fit stay as they were.
         """
-        self._states = engine.fit(self._topology(), x, y)
+        wanted = self._seed if seed is None else engine.check_seed(seed)
+        self._states, self._last_run = engine.fit(
+            self._program(),
+            self._store,
+            x,
+            y,
+            states=self._states,
+            seed=wanted,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            warm_start=warm_start,
+            refresh=refresh,
+        )
+        self._seed = wanted
 
-    def forward(self, x: Any) -> Any:
+    def forward(
+        self, x: Any, *, seed: int | None = None, refresh: Iterable[str] | bool = ()
+    ) -> Any:
         """Return the output of the leaf, or a dict by node id when there are several leaves.
 
         Args:
             x: the input of every node that nothing feeds.
+            seed: a seed for this call; None takes the one of the graph.
+            refresh: ids of nodes to be computed anew although they are known; True for all.
 
         Raises:
             NotFittedError: trainable nodes have no state yet; the message names them.
-            GraphError: the graph is empty or its edges go round.
+            GraphError: the graph is empty, its edges go round or its nodes do not fit together.
             Exception: whatever a filter raises, with a note naming the node.
         """
-        return engine.forward(self._topology(), self._states, x)
+        value, self._last_run = engine.forward(
+            self._program(),
+            self._store,
+            x,
+            states=self._states,
+            seed=self._seed if seed is None else seed,
+            refresh=refresh,
+        )
+        return value
+
+    @property
+    def last_run(self) -> RunReport | None:
+        """What the last fit or forward did: its hits, and what it computed."""
+        return self._last_run
+
+    # What was learned
+
+    def state(self) -> dict[str, Any]:
+        """Return node id -> what it learned, as objects of the caller's own.
+
+        Nodes that learn nothing are left out, and so are those whose fit returned None.
+        """
+        return {id_: state.take() for id_, state in self._states.items() if state.shown}
+
+    def load_state(self, states: Mapping[str, Any], strict: bool = True) -> None:  # noqa: FBT001, FBT002  # as torch has it
+        """Put states in place: forward uses them, and the next fit goes on from them.
+
+        Args:
+            states: node id -> state, as ``state()`` returns it. The states of other nodes stay.
+            strict: refuse ids that are not in this graph or learn nothing; else warn of them, and
+                of nodes that are left without a state.
+
+        Raises:
+            UnknownNode: there is no node of that id (strict).
+            InvalidInput: it is no mapping, or a node learns nothing (strict).
+        """
+        self._states = load_states(self._program(), self._states, states, strict=strict)
+
+    # Looking
+
+    def compile(self) -> Plan:
+        """Return the plan: what runs after what, side by side, as a block, and where.
+
+        Raises:
+            GraphError: the graph is empty, its edges go round or its nodes do not fit together.
+        """
+        return self._program().plan
+
+    def to_text(self) -> str:
+        """Return the plan as a drawing in text; of a graph that goes round, what is declared."""
+        topology = self._declared.freeze()
+        if not topology.nodes:
+            return "(empty graph)"
+        try:
+            return plan_text(self.compile())
+        except CycleError as error:
+            return topology_text(topology, error)
+
+    def filter_source(self, id_: str) -> str:
+        """Return the source text of a node's class or function; empty, and a warning, without one.
+
+        Raises:
+            UnknownNode: there is no node of that id.
+        """
+        return sources.source_of(id_, self.filter(id_))
+
+    def filter_sources_dict(self) -> dict[str, str]:
+        """Return node id -> source text of its class or function."""
+        nodes = self._declared.nodes
+        return {id_: sources.source_of(id_, one.filter) for id_, one in nodes.items()}
+
+    def search_space(self) -> list[dict[str, Any]]:
+        """Return every dimension as plain data: ``{"name": "model.lr", "type": "float", ...}``.
+
+        Those that filters declare by ``search``, and the optional edges.
+        """
+        return parameters.search_space(self._declared)
+
+    def apply_params(self, params: Mapping[str, Any]) -> None:
+        """Set parameters by the names of ``search_space()``: all of them, or none.
+
+        Raises:
+            UnknownName: there is no such dimension; the message names the nearest.
+            InvalidInput: a value does not lie in its dimension.
+        """
+        parameters.apply_params(self._declared, params)
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return len(self._declared.nodes)
 
     def __bool__(self) -> bool:
         return True  # an empty graph is a graph: `graph or default` must not drop it
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def __repr__(self) -> str:
-        return f"<Graph: nodes={len(self._nodes)}, edges={len(self._edges)}>"
+        fitted = ", fitted" if self._states else ""
+        return f"<Graph: nodes={len(self)}, edges={len(self._declared.edges)}{fitted}>"
 
-    def _topology(self) -> Topology:
-        return Topology(nodes=dict(self._nodes), edges=tuple(self._edges))
-
-    def _free_id(self, wanted: str) -> str:
-        id_, number = wanted, self._last_number.get(wanted, 1)
-        while id_ in self._nodes:
-            number += 1
-            id_ = f"{wanted}_{number}"
-        self._last_number[wanted] = number
-        return id_
-
-
-def _snake_case(name: str) -> str:
-    """Return the class name with an underscore where a word begins: HTTPServer -> http_server."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    def _program(self) -> Program:
+        version = self._declared.version
+        if self._compiled is None or self._compiled[0] != version:
+            topology = self._declared.freeze()
+            traits = traits_by_id(topology)
+            plan = compile_topology(topology, traits)
+            program = engine.build_program(plan, topology, traits, self._identities)
+            self._compiled = (version, program)
+        return self._compiled[1]

@@ -50,6 +50,11 @@ class Encoded:
         return self._digest
 
     @property
+    def known_digest(self) -> str:
+        """The content hash if it has been asked for before, else an empty text."""
+        return self._digest
+
+    @property
     def value(self) -> Any:
         """What goes on instead of the value that was given.
 

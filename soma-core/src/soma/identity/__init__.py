@@ -243,6 +243,8 @@ class NodeIdentity:
     def _config(self) -> dict[str, Any]:
         if isinstance(self._root, types.FunctionType):
             return {}
+        if self._is_plain:
+            return {name: one for name, one in vars(self._node).items() if name[:1] != "_"}
         if not self._roots:  # what has no code of its own, such as a partial, is what it holds
             return {"value": self._node}
         try:

@@ -30,6 +30,7 @@ from soma.identity.names import (
     qualified_name,
     version_of,
 )
+from soma.space import Dimension
 
 __all__ = [
     "CodeIn",
@@ -57,6 +58,8 @@ _IGNORED = frozenset(
         *("__orig_bases__", "__parameters__", "__match_args__", "__annotate__"),
         *("__dataclass_fields__", "__dataclass_params__", "__annotate_func__"),
         *("__annotations_cache__", "_abc_impl", "__type_params__", "_cache_depends", "_cache_env"),
+        # They say what is kept and what fits together, and change no result.
+        *("_cacheable", "_deterministic", "_uses_seed", "_input_schema", "_output_schema"),
     }
 )
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -118,6 +121,8 @@ def class_members(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield (label, value) of what counts among a class's own attributes, sorted by name."""
     for name, value in sorted(vars(cls).items()):
         if name in _IGNORED or _is_generated(value) or isinstance(value, _SLOTS):
+            continue
+        if isinstance(value, Dimension):  # its value counts, as config; where it may lie does not
             continue
         if is_code(value):
             yield f"method {name}", value

@@ -1,7 +1,13 @@
 """The config of a node: what it was set to, read when it runs.
 
-Public attributes of the object, or what its ``__soma_config__()`` returns. Names that start with an
-underscore are the object's own business, and so is what a cached property keeps.
+    public attributes
+    + search dimensions, by their values
+    + plain constructor arguments that the class keeps under no public name
+
+or what its ``__soma_config__()`` returns. Names that start with an underscore are the object's own
+business, and so is what a cached property keeps. An argument whose name is a public attribute
+counts as that attribute, so that setting the attribute later gives the config of an object that was
+constructed so.
 """
 
 from __future__ import annotations
@@ -9,6 +15,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from typing import Any
+
+from soma.arguments import NotPlain, bound, is_captured, own_kwargs, parameter_names
+from soma.space import dimensions_of
 
 __all__ = ["config_items", "has_plain_config"]
 
@@ -21,6 +30,20 @@ def config_items(node: Any) -> Iterator[tuple[str, Any]]:
     if getattr(type(node), "__soma_config__", None) is not None:
         yield "__soma_config__()", node.__soma_config__()
         return
+    public = dict(_attributes(node))
+    yield from public.items()
+    for name in dimensions_of(type(node)):
+        if name not in public:
+            yield name, getattr(node, name)
+    if not is_captured(node):
+        return
+    arguments = node.kwargs() if own_kwargs(node) else _plain_arguments(node)
+    for name, value in arguments.items():
+        if name not in public:
+            yield name, value
+
+
+def _attributes(node: Any) -> Iterator[tuple[str, Any]]:
     cached = _cached_names(type(node))
     for name, value in getattr(node, "__dict__", {}).items():
         if isinstance(name, str) and not name.startswith("_") and name not in cached:
@@ -32,8 +55,17 @@ def config_items(node: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(node, name)
 
 
-def _cached_names(cls: type) -> frozenset[str]:
+def _plain_arguments(node: Any) -> dict[str, Any]:
+    return {name: one for name, one in bound(node).items() if not isinstance(one, NotPlain)}
+
+
+def _cached_names(cls: Any) -> frozenset[str]:
     """Return the names under which cached properties keep what they computed."""
+    return _cached_names_of(cls)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_names_of(cls: type) -> frozenset[str]:
     return frozenset(
         name
         for base in cls.__mro__
@@ -50,5 +82,14 @@ def has_plain_config(node: Any) -> bool:
         and not hasattr(cls, "__soma_config__")
         and not any(vars(base).get("__slots__") for base in cls.__mro__)
         and not _cached_names(cls)
+        and not dimensions_of(cls)
         and all(type(name) is str for name in vars(node))
+        and (not is_captured(node) or _arguments_are_public(node))
     )
+
+
+def _arguments_are_public(node: Any) -> bool:
+    names = parameter_names(node)
+    if names is None:
+        names = tuple(_plain_arguments(node))
+    return not own_kwargs(node) and all(name in vars(node) for name in names)

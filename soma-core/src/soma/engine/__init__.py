@@ -1,0 +1,145 @@
+"""The engine: runs a program here, and computes nothing that is known.
+
+    fit      every node that learns, and the forwards in between
+    forward  every node; the outputs of the leaves come back
+
+Checks come first (checks.py), then nodes by ready counts (schedule.py), each through the one place
+where a node runs (actions.py). Values travel as hashes until somebody needs the object (values.py,
+recompute.py). What is known lies in an ``ActionStore``; the one in memory is memory.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from soma.contracts import ActionStore
+from soma.engine import checks
+from soma.engine.checks import check_seed
+from soma.engine.memory import MemoryStore, shared_store
+from soma.engine.program import Program, build_program
+from soma.engine.recompute import Inputs
+from soma.engine.report import NodeRun, Notice, RunReport
+from soma.engine.run import Call, Run
+from soma.engine.schedule import run_all
+from soma.engine.states import NodeState
+from soma.errors import CacheConfigError, Nameless
+
+__all__ = [
+    "MemoryStore",
+    "NodeRun",
+    "NodeState",
+    "Notice",
+    "Program",
+    "RunReport",
+    "build_program",
+    "check_seed",
+    "fit",
+    "forward",
+    "shared_store",
+]
+
+
+def fit(
+    program: Program,
+    store: ActionStore | None,
+    x: Any,
+    y: Any = None,
+    *,
+    states: Mapping[str, NodeState],
+    seed: Any = None,
+    epochs: Any = 1,
+    batch_size: Any = None,
+    shuffle: Any = False,
+    warm_start: bool = False,
+    refresh: Any = (),
+) -> tuple[dict[str, NodeState], RunReport]:
+    """Fit every node that learns.
+
+    Returns:
+        Node id -> its new state, and what was done. Nothing of the caller's is changed.
+
+    Raises:
+        InvalidInput: the data, the seed or an option cannot be taken.
+        SomaError: whatever else checks.py refuses.
+        Exception: what a filter raises, with a note.
+    """
+    checks.check_data(program, x, y)
+    checks.check_learners(program)
+    call = Call(
+        fitting=True,
+        x=x,
+        y=y,
+        seed=checks.check_seed(seed),
+        options=checks.check_options(epochs, batch_size, shuffle),
+        states=states,
+        warm_start=warm_start,
+        refresh=checks.check_refresh(program, refresh),
+    )
+    run = _started(program, store, call)
+    return run.states, _finished(run)
+
+
+def forward(
+    program: Program,
+    store: ActionStore | None,
+    x: Any,
+    *,
+    states: Mapping[str, NodeState],
+    seed: Any = None,
+    refresh: Any = (),
+) -> tuple[Any, RunReport]:
+    """Run every node.
+
+    Returns:
+        The output of the leaf, or a dict of them by node id where there are several; and what was
+        done.
+
+    Raises:
+        NotFittedError: nodes that learn have no state yet.
+        SomaError: whatever else checks.py refuses.
+        Exception: what a filter raises, with a note.
+    """
+    checks.check_fitted(program, states)
+    call = Call(
+        fitting=False,
+        x=x,
+        seed=checks.check_seed(seed),
+        states=states,
+        refresh=checks.check_refresh(program, refresh),
+    )
+    run = _started(program, store, call)
+    leaves = {program.ids[leaf]: run.results[leaf] for leaf in program.leaves}
+    value = next(iter(leaves.values())) if len(leaves) == 1 else leaves
+    return value, _finished(run)
+
+
+def _started(program: Program, store: ActionStore | None, call: Call) -> Run:
+    checks.check_targets(program)
+    if store is not None:
+        checks.check_cached(program)
+        _read_identities(program)
+    run = Run(program, store, call)
+    run_all(run, Inputs())
+    return run
+
+
+def _read_identities(program: Program) -> None:
+    """Read those that were never read, so that what cannot be hashed is refused at the start."""
+    if len(program.identities) >= len(program.ids):
+        return
+    for place, traits in enumerate(program.traits):
+        needless = not (traits.trainable or traits.cacheable or "rng" in traits.forward_takes)
+        if not needless and program.ids[place] not in program.identities:
+            try:
+                program.identity(place).read()
+            except Nameless:
+                continue  # such a node runs every time
+            except CacheConfigError:
+                del program.identities[program.ids[place]]
+                raise
+
+
+def _finished(run: Run) -> RunReport:
+    run.report.duration_ms = (run.call.clock() - run.started) * 1e3
+    return run.report

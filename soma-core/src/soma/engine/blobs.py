@@ -1,0 +1,131 @@
+"""The bytes of one frame, shared by all who take the value.
+
+    Blob.of(encoded) ──► .frame() ──► (header, buffers) that belong to the taker alone
+
+From 1 MiB the buffers lie in an anonymous file, and every taker gets a private map of it: writable,
+copied page by page only where somebody writes. Smaller ones are copied. Where no descriptor is left
+(descriptors.py) or the file cannot be made, large ones are kept and taken as plain memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any
+
+from soma.contracts import Frame
+from soma.engine import descriptors
+
+__all__ = ["MAP_FROM", "Blob", "private_frame"]
+
+MAP_FROM = 1 << 20
+"""Bytes of buffers from which a frame is mapped instead of copied."""
+_SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008  # F_SEAL_SEAL, SHRINK, GROW, WRITE
+_F_ADD_SEALS = 1033
+
+
+class Blob:
+    """One frame, which nobody changes any more."""
+
+    __slots__ = ("_fd", "_pieces", "header", "lengths", "nbytes")
+
+    def __init__(self, header: bytes, buffers: Sequence[memoryview]) -> None:
+        self.header = header
+        self.lengths = tuple(map(len, buffers))
+        size = sum(self.lengths)
+        self.nbytes = len(header) + size
+        """Size of the frame in bytes."""
+        self._fd = _write_file(buffers) if size >= MAP_FROM else -1
+        self._pieces = tuple(map(bytes, buffers)) if self._fd < 0 else ()
+
+    def frame(self) -> Frame:
+        """Return the frame in memory that belongs to the caller: it may be written to."""
+        if self._fd < 0:
+            return self.header, [memoryview(bytearray(piece)) for piece in self._pieces]
+        size = sum(self.lengths)
+        whole = memoryview(_map(self._fd, size))
+        ends = list(accumulate(self.lengths))
+        return self.header, [
+            whole[end - length : end] for end, length in zip(ends, self.lengths, strict=True)
+        ]
+
+    def parts(self) -> Iterable[Any]:
+        """Yield header and buffers, for reading only."""
+        if self._fd < 0:
+            return (self.header, *self._pieces)
+        header, buffers = self.frame()
+        return (header, *buffers)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+            descriptors.release()
+
+
+def private_frame(header: bytes, buffers: Sequence[memoryview]) -> Frame:
+    """Return a copy of a frame that belongs to the caller."""
+    return header, [memoryview(bytearray(piece)) for piece in buffers]
+
+
+class _Map(mmap.mmap):
+    """A map that gives its descriptor back when the last array in it is gone."""
+
+    def __del__(self) -> None:
+        descriptors.release()
+
+
+def _map(fd: int, size: int) -> Any:
+    if descriptors.reserve():
+        try:
+            return _Map(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError:  # other code of this process has taken the rest
+            descriptors.release()
+    fresh = bytearray(size)
+    _read_into(fd, memoryview(fresh))
+    return fresh
+
+
+def _read_into(fd: int, view: memoryview) -> None:
+    done = 0
+    while done < len(view):
+        done += os.preadv(fd, [view[done:]], done)
+
+
+def _write_file(buffers: Sequence[memoryview]) -> int:
+    """Return the descriptor of an anonymous file with the buffers in it; -1 if there is none."""
+    if not descriptors.reserve():
+        return -1
+    fd = -1
+    try:
+        fd = _anonymous_file()
+        for buffer in buffers:
+            done = 0
+            while done < len(buffer):
+                done += os.write(fd, buffer[done:])
+        if sys.platform == "linux":
+            fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
+    except OSError:  # no memory for it, or not one descriptor
+        descriptors.release()
+        if fd >= 0:
+            os.close(fd)
+        return -1
+    except BaseException:  # Ctrl-C in the middle of it
+        descriptors.release()
+        if fd >= 0:
+            os.close(fd)
+        raise
+    return fd
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        with suppress(OSError):  # a sandbox may refuse it
+            return os.memfd_create("soma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

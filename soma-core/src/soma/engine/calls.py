@@ -1,0 +1,82 @@
+"""How user code is called: with what it names, and with a note on what it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from soma.codecs import find_codec
+from soma.engine.program import Program
+from soma.engine.values import IMMUTABLE
+from soma.errors import InvalidOutput
+
+__all__ = ["call_fit", "call_forward"]
+
+
+def call_fit(program: Program, place: int, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
+    """Return what a node learns.
+
+    Raises:
+        InvalidOutput: it is a generator or a coroutine.
+        Exception: whatever the filter raises, with a note that names the node.
+    """
+    node = program.filters[place]
+    try:
+        found = node.fit(x, y, **extras)
+    except Exception as error:
+        _add_note(error, program, place, "fit", _on_nothing(error, x, y))
+        raise
+    _refuse_once_only(program, place, "fit", found)
+    return found
+
+
+def call_forward(
+    program: Program, place: int, x: Any, state: Any, extras: Mapping[str, Any]
+) -> Any:
+    """Return what a node makes of its input.
+
+    Raises:
+        InvalidOutput: it is a generator, an iterator or a coroutine.
+        Exception: whatever the filter raises, with a note that names the node.
+    """
+    node, traits = program.filters[place], program.traits[place]
+    try:
+        found = node(x, **extras) if traits.is_function else node.forward(x, state, **extras)
+    except Exception as error:
+        _add_note(error, program, place, "forward", _on_nothing(error, x, x))
+        raise
+    if type(found) not in IMMUTABLE:
+        _refuse_once_only(program, place, "forward", found)
+    return found
+
+
+def _add_note(error: Exception, program: Program, place: int, phase: str, remark: str) -> None:
+    """Say in which node it happened; once, and where the exception can carry it."""
+    note = f"in node {program.ids[place]!r} ({program.traits[place].label}), during {phase}{remark}"
+    if note not in getattr(error, "__notes__", ()):
+        with suppress(Exception):  # a frozen exception takes no note, and stays what it is
+            error.add_note(note)
+
+
+def _on_nothing(error: Exception, x: Any, y: Any) -> str:
+    """Return what the note says of a None that the filter stumbled over."""
+    if not (isinstance(error, TypeError | AttributeError) and "NoneType" in str(error)):
+        return ""
+    if x is None:
+        return "; its input is None: did the node before it return nothing?"
+    return "; y is None: g.fit was given no labels" if y is None else ""
+
+
+def _refuse_once_only(program: Program, place: int, phase: str, found: Any) -> None:
+    """Refuse what can be read only once: it could be neither kept nor given to two nodes."""
+    cls = type(found)
+    if not any(hasattr(cls, method) for method in ("__next__", "__anext__", "__await__")):
+        return
+    if find_codec(cls) is not None:
+        return
+    raise InvalidOutput(
+        f"Node {program.ids[place]!r} ({program.traits[place].label}): {phase} returned a "
+        f"{cls.__name__}, which can be read only once. Return its items in a list or an array, or "
+        "the whole of it in soma.Opaque"
+    )

@@ -1,0 +1,229 @@
+"""What is refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from soma.engine.program import Program
+from soma.engine.states import NodeState
+from soma.errors import (
+    GraphError,
+    InvalidInput,
+    MissingPackage,
+    Nameless,
+    NotFittedError,
+    UnknownNode,
+    Unsettled,
+    did_you_mean,
+    shown,
+)
+
+__all__ = [
+    "check_cached",
+    "check_data",
+    "check_fitted",
+    "check_learners",
+    "check_options",
+    "check_refresh",
+    "check_seed",
+    "check_targets",
+]
+
+_LISTED = 10
+
+
+def check_seed(seed: Any) -> int | None:
+    """Return the seed as an int.
+
+    Raises:
+        InvalidInput: it is no whole number.
+    """
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not hasattr(type(seed), "__index__"):
+        raise InvalidInput(f"seed must be a whole number, not {shown(seed)}")
+    return int(seed.__index__())
+
+
+def check_options(epochs: Any, batch_size: Any, shuffle: Any) -> dict[str, Any]:
+    """Return the fit options.
+
+    Raises:
+        InvalidInput: one of them makes no sense.
+    """
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if value is None and name == "batch_size":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidInput(f"{name} must be a whole number from 1, not {shown(value)}")
+    if not isinstance(shuffle, bool):
+        raise InvalidInput(f"shuffle must be True or False, not {shown(shuffle)}")
+    return {"epochs": epochs, "batch_size": batch_size, "shuffle": shuffle}
+
+
+def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
+    """Return the ids of the nodes that shall be computed anew.
+
+    Raises:
+        UnknownNode: there is no node of that id.
+    """
+    if isinstance(refresh, bool):
+        return frozenset(program.ids) if refresh else frozenset()
+    wanted = (refresh,) if isinstance(refresh, str) else refresh
+    try:
+        ids = frozenset(wanted)
+    except TypeError:
+        raise InvalidInput(
+            f"refresh must be node ids or True for all, not {shown(refresh)}"
+        ) from None
+    for id_ in ids:
+        if id_ not in program.places:
+            near = did_you_mean(str(id_), program.ids)
+            raise UnknownNode(f"refresh: {id_!r} is not in this graph.{near}")
+    return ids
+
+
+def check_data(program: Program, x: Any, y: Any) -> None:
+    """Refuse data that cannot be learned from.
+
+    Raises:
+        InvalidInput: x and y have different lengths, y is None where a fit has no default for it,
+            or x is None where a node that learns gets it.
+    """
+    rows, labels = _rows(x), _rows(y)
+    if rows is not None and labels is not None and rows != labels:
+        raise InvalidInput(
+            f"x has {rows} rows and y has {labels}: they are learned from row by row. (A tuple or "
+            "a dict is taken as it is.)"
+        )
+    for place, traits in enumerate(program.traits):
+        if not traits.trainable:
+            continue
+        id_ = program.ids[place]
+        if y is None and traits.needs_y:
+            raise InvalidInput(
+                f"Node {id_!r} ({traits.label}) learns from labels: its fit(x, y) has no default "
+                "for y. Call g.fit(x, y), or write fit(self, x, y=None)"
+            )
+        if x is None and not program.before[place]:
+            raise InvalidInput(
+                f"Node {id_!r} ({traits.label}) learns from the input of the graph, and x is None"
+            )
+
+
+def _rows(value: Any) -> int | None:
+    """Return the length of the first axis; None for what has no rows."""
+    if type(value) is list:
+        return len(value)
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and isinstance(shape[0], int):
+        return shape[0]
+    return None
+
+
+def check_targets(program: Program) -> None:
+    """Refuse nodes that shall run where nobody is.
+
+    Raises:
+        GraphError: a target is not ``"local"``; the message names node and target.
+    """
+    for entry in program.entries:
+        if entry.target not in (None, "local"):
+            raise GraphError(
+                f"Node {entry.node!r} shall run at {entry.target!r}, and this graph has no worker "
+                "of that name or tag. There is: 'local'"
+            )
+
+
+def check_learners(program: Program) -> None:
+    """Refuse to fit nodes that learn by gradient, which needs somebody who knows how.
+
+    Raises:
+        MissingPackage: they have no fit of their own, and soma-torch is not installed.
+        GraphError: it is, and does not train blocks in this release.
+    """
+    names = [
+        program.ids[place]
+        for place, traits in enumerate(program.traits)
+        if traits.trainable and not traits.has_fit
+    ]
+    if not names:
+        return
+    from soma.registry import default
+    from soma.specs import ExecutorSpec
+
+    told = f"{_listed(names)}: no fit(x, y) of its own, so what it learns comes by gradient. "
+    try:
+        default().find("composite", ExecutorSpec)
+    except MissingPackage as error:
+        raise MissingPackage(f"{told}{error}", name=error.name) from None
+    raise GraphError(f"{told}Blocks that train as one are not run by this release of soma-core")
+
+
+def check_fitted(program: Program, states: Mapping[str, NodeState]) -> None:
+    """Refuse to forward through nodes that have learned nothing.
+
+    Raises:
+        NotFittedError: the message names them.
+    """
+    unfitted = [
+        id_
+        for id_, traits in zip(program.ids, program.traits, strict=True)
+        if traits.trainable and id_ not in states
+    ]
+    if unfitted:
+        raise NotFittedError(
+            f"forward before fit: {_listed(unfitted)} learned nothing yet. Call g.fit(x, y) first"
+        )
+
+
+def check_cached(program: Program) -> None:
+    """Refuse to keep for good what may change.
+
+    Raises:
+        Unsettled: a cached node, or one above it, learns and is not frozen.
+        Nameless: nothing says what a cached node does.
+        GraphError: its class says that it must not be kept.
+    """
+    for place, entry in enumerate(program.entries):
+        if not entry.cached:
+            continue
+        if not program.traits[place].cacheable:
+            raise GraphError(
+                f"Node {entry.node!r} is cached, and its class ({entry.label}) says "
+                "_cacheable = False. Take one of the two away"
+            )
+        if not program.settled[place]:
+            moving = program.ids[_unsettled_above(program, place)]
+            raise Unsettled(
+                f"Node {entry.node!r} is cached, and {moving!r} may still learn: what is kept "
+                f"would be wrong after the next fit. Freeze it: g.node({moving!r}, ..., "
+                "frozen=True), or filter.frozen(); or do without cached"
+            )
+        try:
+            program.identity(place).read()
+        except Nameless as error:
+            raise Nameless(f"Node {entry.node!r} is cached, and: {error}") from None
+
+
+def _unsettled_above(program: Program, place: int) -> int:
+    """Return the first node, this one or one above it, that learns and is not frozen."""
+    seen = {place}
+    stack = [place]
+    while stack:
+        one = stack.pop()
+        entry = program.entries[one]
+        if entry.kind == "trainable" and not entry.frozen:
+            return one
+        for source in program.before[one]:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return place
+
+
+def _listed(ids: Iterable[str]) -> str:
+    found = list(ids)
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return ", ".join(map(repr, found[:_LISTED])) + more

@@ -1,0 +1,77 @@
+"""One computes, the others wait: claims on keys within a process.
+
+A claim is held by a thread. Whoever holds one already does not wait for a second (two that wait for
+each other would wait for ever) and computes: that costs time, and is never wrong. A claim can be
+let go by anybody, so that Ctrl-C frees what an abandoned thread holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from types import TracebackType
+
+from soma._notices import tell
+
+__all__ = ["Claim", "Claims"]
+
+TELL_AFTER_S = 5.0
+"""A waiter says after this time whom it waits for."""
+
+
+class Claims:
+    """The claims of one store."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held: dict[str, Claim] = {}
+
+    def claim(self, key: str) -> Claim:
+        """Return a context manager that holds ``key``."""
+        return Claim(self, key)
+
+    def _take(self, claim: Claim) -> bool:
+        """Wait until the key is free and take it; False: the thread goes on without."""
+        me = threading.get_ident()
+        told = False
+        deadline = monotonic() + TELL_AFTER_S
+        with self._changed:
+            while claim.key in self._held:
+                if any(one.owner == me for one in self._held.values()):
+                    return False
+                if not self._changed.wait(timeout=None if told else deadline - monotonic()):
+                    told = True
+                    tell(f"waiting for {self._held[claim.key].who}, which computes the same")
+            claim.owner = me
+            claim.who = threading.current_thread().name
+            self._held[claim.key] = claim
+            return True
+
+    def _let_go(self, claim: Claim) -> None:
+        with self._changed:
+            if self._held.get(claim.key) is claim:
+                del self._held[claim.key]
+                self._changed.notify_all()
+
+
+class Claim:
+    """One claim. Leaving it twice, or from another thread, does no harm."""
+
+    __slots__ = ("_claims", "key", "owner", "who")
+
+    def __init__(self, claims: Claims, key: str) -> None:
+        self._claims = claims
+        self.key = key
+        self.owner = 0
+        self.who = ""
+
+    def __enter__(self) -> None:
+        self._claims._take(self)  # noqa: SLF001  # the two are one
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._claims._let_go(self)  # noqa: SLF001  # as above

@@ -1,0 +1,43 @@
+"""How a process ends while a node still runs that nobody waits for any more.
+
+A thread inside a long C call (a LAPACK routine, say) cannot be stopped, and an interpreter that
+shuts down around it crashes or hangs. So if one is left when the interpreter ends, which happens
+only after Ctrl-C, the streams are flushed and the process leaves at once, as one that was
+interrupted: with 130.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+
+__all__ = ["enter", "leave"]
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_busy: set[threading.Thread] = set()
+
+
+def enter() -> None:
+    """Mark the current thread as one in which user code runs."""
+    _busy.add(threading.current_thread())
+
+
+def leave() -> None:
+    """Take the mark away."""
+    _busy.discard(threading.current_thread())
+
+
+@atexit.register
+def _leave() -> None:
+    if not any(thread.is_alive() for thread in list(_busy)):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(_INTERRUPTED)
+
+
+os.register_at_fork(after_in_child=_busy.clear)

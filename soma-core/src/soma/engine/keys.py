@@ -1,0 +1,72 @@
+"""The keys of actions: BLAKE3 over a tagged, length-prefixed list of texts.
+
+    state key   H("state",  code, config, init, x, y, options, seed)
+    output key  H("output", code, config, state, input, seed)
+    fan-in      H("fan-in", (predecessor id, hash) in the order of ids)
+
+``code`` and ``config`` are those of ``soma.identity``; the rest are content hashes. A part that is
+absent is written as absent, which no hash is. Node ids are in no key but a fan-in's, where the
+filter sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from blake3 import blake3
+
+from soma.frame import content_hash
+from soma.identity import Identity
+
+__all__ = ["fan_in_hash", "options_hash", "output_key", "rng_for", "state_key"]
+
+_ABSENT = "-"
+
+
+def _h(tag: str, parts: Iterable[str | None]) -> str:
+    raw = bytearray(b"soma-key-1")
+    for part in (tag, *parts):
+        one = (_ABSENT if part is None else part).encode("utf-8", "surrogatepass")
+        raw += len(one).to_bytes(8, "little")
+        raw += one
+    return blake3(raw).hexdigest()
+
+
+def state_key(
+    identity: Identity,
+    *,
+    init: str | None,
+    x: str,
+    y: str,
+    options: str,
+    seed: int | None,
+) -> str:
+    """Return the key of a fit. ``init`` is the hash of the state it goes on from, if it does."""
+    return _h("state", (identity.code, identity.config, init, x, y, options, _seed(seed)))
+
+
+def output_key(identity: Identity, *, state: str | None, x: str, seed: int | None) -> str:
+    """Return the key of a forward. ``state`` is absent for a node that learns nothing."""
+    return _h("output", (identity.code, identity.config, state, x, _seed(seed)))
+
+
+def fan_in_hash(hashes: Mapping[str, str]) -> str:
+    """Return the hash that stands for several inputs: predecessor id -> hash of its output."""
+    return _h("fan-in", (part for id_ in sorted(hashes) for part in (id_, hashes[id_])))
+
+
+def options_hash(options: Mapping[str, Any]) -> str:
+    """Return the hash of the fit options that reach a node."""
+    return content_hash(sorted(options.items()))
+
+
+def rng_for(key: str) -> Any:
+    """Return the ``numpy.random.Generator`` of an action: a function of its key alone."""
+    import numpy as np
+
+    return np.random.default_rng(int(key, 16))
+
+
+def _seed(seed: int | None) -> str | None:
+    return None if seed is None else f"seed {seed}"

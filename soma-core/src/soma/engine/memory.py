@@ -1,0 +1,183 @@
+"""The action store in memory: records, blobs in least-recently-used order, claims.
+
+What it holds is bounded by bytes. A blob that had to go leaves its record behind, so that keys
+below it are still found, and whoever needs the value has it computed again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+from blake3 import blake3
+
+from soma.contracts import ActionRecord, Frame
+from soma.engine.blobs import Blob
+from soma.engine.claims import Claims
+from soma.errors import InvalidInput, UnknownName, did_you_mean, shown
+
+__all__ = ["DEFAULT_MAX_BYTES", "MemoryStore", "shared_store"]
+
+DEFAULT_MAX_BYTES = 1 << 30
+_MAX_RECORDS = 1 << 18
+
+
+class MemoryStore:
+    """An ``ActionStore`` that lives as long as the process. Safe for threads.
+
+    Args:
+        max_bytes: bytes of blobs that are kept; the least recently used go first. Pinned ones stay.
+
+    Raises:
+        InvalidInput: ``max_bytes`` is no whole number above 0.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        limit: Any = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
+            raise InvalidInput(
+                f"cache_max_bytes must be a whole number of bytes above 0, not {shown(limit)}"
+            )
+        self.max_bytes: int = limit
+        self._lock = threading.Lock()
+        self._records: OrderedDict[str, ActionRecord] = OrderedDict()
+        self._blobs: OrderedDict[str, Blob] = OrderedDict()
+        self._bytes = 0
+        self._pins: dict[str, str] = {}
+        self._claims = Claims()
+
+    def lookup(self, key: str) -> ActionRecord | None:
+        """Return the record of ``key``; None is a miss."""
+        return self._records.get(key)
+
+    def write(self, frame: Frame, digest: str | None = None) -> str:
+        """Keep a frame and return its content hash.
+
+        Raises:
+            OSError: it is larger than the whole store.
+        """
+        header, buffers = frame
+        name = digest if digest is not None else _hash(header, buffers)
+        with self._lock:
+            if name in self._blobs:
+                self._blobs.move_to_end(name)
+                return name
+        size = len(header) + sum(map(len, buffers))
+        if size > self.max_bytes:
+            raise OSError(f"its {size} bytes are more than the store holds ({self.max_bytes})")
+        blob = Blob(header, buffers)
+        with self._lock:
+            if name not in self._blobs:
+                self._blobs[name] = blob
+                self._bytes += blob.nbytes
+                self._shrink_to(self.max_bytes, spare=name)
+        return name
+
+    def read(self, digest: str) -> Frame | None:
+        """Return the frame in memory of the caller's own; None when it is gone."""
+        with self._lock:
+            blob = self._blobs.get(digest)
+            if blob is None:
+                return None
+            self._blobs.move_to_end(digest)
+        return blob.frame()
+
+    def commit(self, record: ActionRecord) -> None:
+        """Make the record visible."""
+        with self._lock:
+            self._records[record.key] = record
+            self._records.move_to_end(record.key)
+            while len(self._records) > _MAX_RECORDS:
+                self._records.popitem(last=False)
+
+    def claim(self, key: str) -> AbstractContextManager[None]:
+        """Hold ``key`` while computing it, so that others wait for the result."""
+        return self._claims.claim(key)
+
+    def records(self) -> Iterator[ActionRecord]:
+        """Yield every record, in no particular order."""
+        with self._lock:
+            found = list(self._records.values())
+        return iter(found)
+
+    def pin(self, name: str, key: str) -> None:
+        """Keep the blobs of ``key`` from being evicted, under a name.
+
+        Raises:
+            UnknownName: there is no record of that key.
+        """
+        if key not in self._records:
+            raise UnknownName(f"pin({name!r}): there is no record of the key {shown(key)}")
+        with self._lock:
+            self._pins[name] = key
+
+    def unpin(self, name: str) -> None:
+        """Take a pin away.
+
+        Raises:
+            KeyError: there is no pin of that name.
+        """
+        with self._lock:
+            if name not in self._pins:
+                raise KeyError(f"There is no pin {name!r}.{did_you_mean(name, self._pins)}")
+            del self._pins[name]
+
+    def stats(self) -> Mapping[str, float]:
+        """Return counts, sizes in bytes and milliseconds of compute banked."""
+        with self._lock:
+            return {
+                "records": len(self._records),
+                "blobs": len(self._blobs),
+                "bytes": self._bytes,
+                "max_bytes": self.max_bytes,
+                "compute_ms": sum(one.compute_ms for one in self._records.values()),
+            }
+
+    def gc(self, *, max_bytes: int, min_age_s: float = 0.0, dry_run: bool = False) -> int:  # noqa: ARG002  # blobs in memory have no age
+        """Remove the least recently used blobs until ``max_bytes`` remain; return bytes freed."""
+        with self._lock:
+            return self._shrink_to(max_bytes, dry_run=dry_run)
+
+    def verify(self) -> list[str]:
+        """Return the digests whose blob does not have that hash."""
+        with self._lock:
+            blobs = list(self._blobs.items())
+        return [digest for digest, blob in blobs if _hash(*blob.frame()) != digest]
+
+    def _shrink_to(self, limit: int, *, spare: str = "", dry_run: bool = False) -> int:
+        if self._bytes <= limit:
+            return 0
+        pinned = {
+            digest
+            for key in self._pins.values()
+            if (record := self._records.get(key)) is not None
+            for digest in record.outputs.values()
+        }
+        freed = 0
+        for digest, blob in list(self._blobs.items()):
+            if self._bytes - freed <= limit:
+                break
+            if digest != spare and digest not in pinned:
+                freed += blob.nbytes
+                if not dry_run:
+                    del self._blobs[digest]
+        if not dry_run:
+            self._bytes -= freed
+        return freed
+
+
+def _hash(header: bytes, buffers: Any) -> str:
+    hasher = blake3(header)
+    for one in buffers:
+        hasher.update(one)
+    return hasher.hexdigest()
+
+
+@cache
+def shared_store() -> MemoryStore:
+    """Return the store that the graphs of this process share."""
+    return MemoryStore()

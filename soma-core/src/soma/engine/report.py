@@ -1,0 +1,81 @@
+"""What happened in a run, node by node: the engine's own record.
+
+Notices are what a user should hear of although the run goes on. They go to the report, and the
+unexpected ones to stderr as well, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["NodeRun", "Notice", "RunReport"]
+
+
+class NodeRun(NamedTuple):
+    """One fit or forward of one node."""
+
+    node: str
+    what: str
+    """``"state"`` for a fit, ``"output"`` for a forward."""
+    outcome: str
+    """``"hit"``: answered from the cache. ``"computed"``. ``"recomputed"``: known, but not kept."""
+    duration_ms: float
+    """What it took to compute; 0 for a hit."""
+    bytes: int
+    """Size of what came out, as a frame; 0 where nobody measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that a user should hear of."""
+
+    kind: str
+    """``"NodeNotKept"``, ``"NodeRecomputed"`` or ``"NodeNotDeterministic"``."""
+    node: str
+    """Empty for the input of the graph."""
+    message: str
+
+
+@dataclass(slots=True)
+class RunReport:
+    """What one ``fit`` or ``forward`` did.
+
+    >>> report = RunReport("fit")
+    >>> report.actions += [NodeRun("a", "state", "hit", 0.0, 8)]
+    >>> print(report)
+    fit: 1 hit, 0 computed
+    """
+
+    phase: str
+    """``"fit"`` or ``"forward"``."""
+    actions: list[NodeRun] = field(default_factory=list)
+    """In the order in which they were finished."""
+    notices: list[Notice] = field(default_factory=list)
+    duration_ms: float = 0.0
+
+    @property
+    def hits(self) -> int:
+        """How many fits and forwards were answered from the cache."""
+        return sum(one.outcome == "hit" for one in self.actions)
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The nodes of which something had to be computed, each once, in order."""
+        return tuple(self._nodes_with("computed", "recomputed"))
+
+    @property
+    def reused(self) -> tuple[str, ...]:
+        """The nodes of which nothing had to be computed, in order."""
+        computed = set(self.computed)
+        return tuple(one for one in self._nodes_with("hit") if one not in computed)
+
+    def __str__(self) -> str:
+        hits = self.hits
+        count = len(self.actions) - hits
+        names = f": {', '.join(self.computed)}" if count else ""
+        return f"{self.phase}: {hits} hit{'s' * (hits != 1)}, {count} computed{names}"
+
+    def _nodes_with(self, *outcomes: str) -> Iterator[str]:
+        return iter(dict.fromkeys(one.node for one in self.actions if one.outcome in outcomes))

@@ -1,0 +1,163 @@
+"""Which node runs when: by ready counts, without barriers and without recursion.
+
+    one thread   the calling one, until two nodes are ready and one has been slow
+    threads      a few daemon threads pull from one deque; the calling thread only waits
+
+Threads are started only when there is something to gain; where nodes prove quick after all, the
+calling thread goes on alone. They end with the run. The calling thread
+waits, so that Ctrl-C raises at once whatever the others do: nothing new starts, and a node that is
+in the middle of a long C call is left to itself (exits.py).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections import deque
+
+from soma.engine import exits
+from soma.engine.actions import run_node
+from soma.engine.recompute import Changed, Inputs
+from soma.engine.run import Run, Stopped
+
+__all__ = ["run_all"]
+
+SLOW_S = 1e-3
+"""A node that takes longer makes threads worth starting."""
+_QUICK_IN_A_ROW = 64
+"""After so many nodes that were not slow, threads only get into each other's way."""
+_FEW = 4
+_MOST = 16
+
+
+def run_all(run: Run, inputs: Inputs) -> None:
+    """Run every node of the plan.
+
+    Raises:
+        Exception: the first thing that user code raises; nodes under way are waited for.
+        KeyboardInterrupt: at once; nodes under way are left to themselves.
+    """
+    while True:
+        try:
+            _Schedule(run, inputs).run()
+            if not run.call.fitting:
+                run.results = {leaf: inputs.result(run, leaf) for leaf in run.program.leaves}
+        except Changed as changed:
+            run.fixed[changed.place] = changed.value
+            run.begin()
+        except BaseException:
+            run.abandon()
+            raise
+        else:
+            return
+
+
+class _Schedule:
+    def __init__(self, run: Run, inputs: Inputs) -> None:
+        self.graph_run = run
+        self.inputs = inputs
+        before = run.program.before
+        self.waiting = list(map(len, before))
+        # Taken from the end, so that what is nearest to its last taker runs first.
+        self.ready = deque(reversed([place for place, one in enumerate(before) if not one]))
+        self.changed = threading.Condition()
+        self.running = 0
+        self.threads = 0
+        self.idle = 0
+        self.quick = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        clock, run, inputs = self.graph_run.call.clock, self.graph_run, self.inputs
+        ready, waiting, after = self.ready, self.waiting, run.program.after
+        slow = False
+        while ready:
+            if slow and len(ready) > 1:
+                self._run_threads()
+                slow = False
+                continue
+            place = ready.pop()
+            started = clock()
+            run_node(run, place, inputs)
+            slow = slow or clock() - started > SLOW_S
+            for one in reversed(after[place]):
+                waiting[one] -= 1
+                if not waiting[one]:
+                    ready.append(one)
+
+    def _run_threads(self) -> None:
+        """Let threads work until nothing is left, one fails, or there is nothing to gain."""
+        with self.changed:
+            self.quick = 0
+            self._start_threads()
+            while (self.ready or self.running) and not self._is_over():
+                self.changed.wait()
+            self.graph_run.stopped = self.error is not None
+            while self.running:
+                self.changed.wait()
+            self.quick = _QUICK_IN_A_ROW  # whoever still waits for work goes home
+            self.changed.notify_all()
+        if self.error is not None:
+            self.graph_run.stopped = False  # a run that starts over goes on with the same
+            raise self.error
+
+    def _start_threads(self) -> None:
+        """Start as many threads as there is work for. The condition is held."""
+        most = min(_MOST, max(_FEW, os.cpu_count() or 1))
+        while self.threads < most and len(self.ready) > self.idle:
+            context = contextvars.copy_context()
+            thread = threading.Thread(
+                target=context.run, args=(self._work,), daemon=True, name=f"soma-{self.threads}"
+            )
+            self.threads += 1
+            self.idle += 1
+            thread.start()
+
+    def _work(self) -> None:
+        clock = self.graph_run.call.clock
+        with self.changed:
+            while True:
+                while not self.ready and self.running and not self._is_over():
+                    self.changed.wait()
+                if self._is_over() or not self.ready:
+                    self.threads -= 1
+                    self.idle -= 1
+                    self.changed.notify_all()
+                    return
+                place = self.ready.pop()
+                self.idle -= 1
+                self.running += 1
+                self.changed.release()
+                error: BaseException | None = None
+                exits.enter()
+                started = clock()
+                try:
+                    run_node(self.graph_run, place, self.inputs)
+                except BaseException as caught:  # noqa: BLE001  # raised on the calling thread
+                    error = caught
+                finally:
+                    exits.leave()
+                    self.changed.acquire()
+                self.running -= 1
+                self.idle += 1
+                self.quick = 0 if clock() - started > SLOW_S else self.quick + 1
+                self._finish(place, error)
+
+    def _finish(self, place: int, error: BaseException | None) -> None:
+        if error is not None:
+            if self.error is None and not isinstance(error, Stopped):
+                self.error = error
+            self.changed.notify_all()
+            return
+        for one in reversed(self.graph_run.program.after[place]):
+            self.waiting[one] -= 1
+            if not self.waiting[one]:
+                self.ready.append(one)
+        if not self._is_over():
+            self._start_threads()
+        if len(self.ready) != 1 or self._is_over():
+            self.changed.notify_all()
+
+    def _is_over(self) -> bool:
+        return self.error is not None or self.graph_run.stopped or self.quick >= _QUICK_IN_A_ROW

@@ -1,0 +1,109 @@
+"""What a node has learned, as the graph keeps it.
+
+Held as a frame, so that every forward gets an object of its own and nobody can change what was
+learned. A frame that a store holds as well is read from there while it can be, and outlives the
+store's copy. A state that cannot be written down is held as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from soma.contracts import ActionStore, Frame
+from soma.engine.blobs import Blob, private_frame
+from soma.errors import CodecError
+from soma.frame import Encoded, decode_parts, encode
+
+__all__ = ["NodeState"]
+
+
+class _Source(Protocol):
+    def frame(self) -> Frame:
+        """Return the frame in memory that belongs to the caller."""
+
+
+class _Stored:
+    """A frame that a store holds, and that stays here when the store lets it go."""
+
+    __slots__ = ("_digest", "_frame", "_store")
+
+    def __init__(self, store: ActionStore, digest: str, frame: Frame) -> None:
+        self._store = store
+        self._digest = digest
+        self._frame = frame
+
+    def frame(self) -> Frame:
+        return self._store.read(self._digest) or private_frame(*self._frame)
+
+
+class NodeState:
+    """One state. Made by the functions below.
+
+    Args:
+        digest: its content hash; empty where it has none.
+        source: its frame, where it has one.
+        found: the object itself, where it has no frame.
+        loaded: it was put there by the user, and is what the next fit goes on from.
+        shown: False where a fit returned None: what it learned is not in it.
+    """
+
+    __slots__ = ("_object", "_source", "digest", "loaded", "shown")
+
+    def __init__(
+        self,
+        digest: str,
+        source: _Source | None,
+        found: Any = None,
+        *,
+        loaded: bool = False,
+        shown: bool = True,
+    ) -> None:
+        self.digest = digest
+        self._source = source
+        self._object = found
+        self.loaded = loaded
+        self.shown = shown
+
+    @classmethod
+    def of(cls, found: Any, *, loaded: bool = False) -> NodeState:
+        """Return the state that an object is. The object stays the caller's."""
+        try:
+            return cls.framed(encode(found), loaded=loaded)
+        except CodecError:
+            return cls.as_is(found, loaded=loaded)
+
+    @classmethod
+    def framed(cls, encoded: Encoded, *, loaded: bool = False) -> NodeState:
+        """Return the state that was encoded. It is hashed when its hash is first asked for."""
+        made = cls("", Blob(encoded.header, encoded.buffers), loaded=loaded)
+        made.digest = encoded.known_digest
+        return made
+
+    @classmethod
+    def as_is(cls, found: Any, *, loaded: bool = False) -> NodeState:
+        """Return the state that an object is which nothing says how to write down."""
+        return cls("", None, found, loaded=loaded)
+
+    @classmethod
+    def stored(cls, store: ActionStore, digest: str) -> NodeState | None:
+        """Return the state that a store holds; None where it is gone."""
+        frame = store.read(digest)
+        return None if frame is None else cls(digest, _Stored(store, digest, frame))
+
+    @classmethod
+    def unshown(cls) -> NodeState:
+        """Return the state of a fit that returned None."""
+        return cls("", None, shown=False)
+
+    def take(self) -> Any:
+        """Return the state as an object of the caller's own."""
+        if self._source is None:
+            return self._object
+        header, buffers = self._source.frame()
+        return decode_parts(header, buffers, allow_pickle=True)
+
+    def hash(self) -> str:
+        """Return the content hash; empty where it has none."""
+        if not self.digest and self._source is not None:
+            self.digest = encode(self.take()).digest
+        return self.digest

@@ -1,0 +1,195 @@
+"""A value on an edge: a content hash, and ways to get the object.
+
+    in hand          the producer's object, or the caller's
+    read             the store has its blob
+    recompute        its producer is asked again (engine/recompute.py)
+
+Keys need only the hash, so where everything hits no object is ever made. The rule of ownership: an
+object that is handed to user code is nobody else's. The last taker of an output gets the
+producer's object, earlier ones a private copy; the caller's own objects are copied for everybody.
+What cannot be written down, or is wrapped in Opaque, cannot be copied either and goes to everybody
+as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from soma.contracts import ActionStore
+from soma.engine.blobs import MAP_FROM, Blob, private_frame
+from soma.errors import CodecError
+from soma.frame import Encoded, decode_parts, encode
+from soma.values import Opaque
+
+__all__ = ["IMMUTABLE", "NOT_IN_HAND", "VirtualValue", "private_copy", "read_value"]
+
+IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), range})
+"""Types whose objects may be shared by everybody."""
+
+NOT_IN_HAND: Any = object()
+
+
+class VirtualValue:
+    """One value of one run.
+
+    Args:
+        found: the object; ``NOT_IN_HAND`` where only its hash is known.
+        digest: its content hash; empty where it is not known, or cannot be.
+        nbytes: size of its frame; 0 where not known.
+        uses: how many takers there may be.
+        owned: False for an object of the caller's, which nobody may be handed.
+        sticky: keep the object although every taker was served.
+    """
+
+    __slots__ = (
+        "_blob",
+        "_lock",
+        "_object",
+        "_opaque",
+        "digest",
+        "key",
+        "nbytes",
+        "owned",
+        "sticky",
+        "unhashable",
+        "uses",
+    )
+
+    def __init__(
+        self,
+        found: Any,
+        *,
+        digest: str = "",
+        nbytes: int = 0,
+        uses: int = 1,
+        owned: bool = True,
+        sticky: bool = False,
+        key: str | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._opaque = type(found) is Opaque
+        self._object = found
+        self._blob: Blob | None = None
+        self.digest = digest
+        self.nbytes = nbytes
+        self.uses = uses
+        self.owned = owned
+        self.sticky = sticky
+        self.key = key
+        """The key of the action that gave it."""
+        self.unhashable = False
+        """Whether it is known that nothing says how to write it down."""
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether the object is here."""
+        return self._object is not NOT_IN_HAND
+
+    def hash(self) -> str:
+        """Return the content hash; empty if it has none. The object must not have been taken."""
+        with self._lock:
+            if not self.digest and not self.unhashable:
+                try:
+                    encoded = encode(self._object)
+                    self.nbytes = encoded.nbytes
+                    self.digest = encoded.digest
+                except CodecError:
+                    self.unhashable = True
+            return self.digest
+
+    def type_name(self) -> str:
+        """Return the name of the object's class, for messages."""
+        inner = self._object.value if self._opaque else self._object
+        return f"{type(inner).__module__}.{type(inner).__qualname__}".removeprefix("builtins.")
+
+    def give(self, found: Any) -> None:
+        """Put the object in hand again: it was read or recomputed, and belongs to nobody yet."""
+        with self._lock:
+            self._opaque = type(found) is Opaque
+            self._object = found
+
+    def take(self) -> Any:
+        """Return the object for one of the takers. It must be in hand."""
+        with self._lock:
+            self.uses -= 1
+            return self._hand_out()
+
+    def take_beside(self) -> Any:
+        """Return the object for somebody who was not counted: a recompute further down.
+
+        ``NOT_IN_HAND`` where the last taker has it by now.
+        """
+        with self._lock:
+            return self._hand_out() if self.in_hand else NOT_IN_HAND
+
+    def peek(self) -> Any:
+        """Return the object as it stands here, for who puts it in another place."""
+        return self._object
+
+    def let_go(self, uses: int = 1) -> None:
+        """One of the takers does not need it."""
+        with self._lock:
+            self.uses -= uses
+            self._drop_if_done()
+
+    def _hand_out(self) -> Any:
+        found = self._object
+        if type(found) in IMMUTABLE:
+            result = found
+        elif self._opaque:
+            result = found.value
+        elif self.owned and self.uses <= 0 and not self.sticky:
+            result = found
+        else:
+            result = self._copy(found)
+        self._drop_if_done()
+        return result
+
+    def _drop_if_done(self) -> None:
+        if self.uses <= 0 and not self.sticky:
+            self._object = NOT_IN_HAND
+            self._blob = None
+
+    def _copy(self, found: Any) -> Any:
+        if self._blob is None:
+            if self.uses < 1 or (self.nbytes and self.nbytes < MAP_FROM):
+                return private_copy(found)
+            try:
+                encoded = encode(found)
+            except CodecError:
+                return found
+            if encoded.nbytes < MAP_FROM:
+                return _decoded(*private_frame(encoded.header, encoded.buffers))
+            self._blob = Blob(encoded.header, encoded.buffers)
+        return _decoded(*self._blob.frame())
+
+
+def private_copy(found: Any) -> Any:
+    """Return an object that shares nothing with this one; itself where that cannot be."""
+    cls = type(found)
+    if cls in IMMUTABLE:
+        return found
+    if cls is Opaque:
+        return found.value
+    if cls.__name__ == "ndarray" and cls.__module__ == "numpy" and not found.dtype.hasobject:
+        return (
+            found.copy(order="F" if found.flags.f_contiguous else "C")
+            if (not found.flags.c_contiguous)
+            else found.copy()
+        )
+    try:
+        encoded: Encoded = encode(found)
+    except CodecError:
+        return found
+    return _decoded(*private_frame(encoded.header, encoded.buffers))
+
+
+def read_value(store: ActionStore, digest: str) -> Any:
+    """Return the value of a blob as an object of its own; ``NOT_IN_HAND`` where it is gone."""
+    frame = store.read(digest)
+    return NOT_IN_HAND if frame is None else _decoded(*frame)
+
+
+def _decoded(header: bytes, buffers: Any) -> Any:
+    return decode_parts(header, buffers, allow_pickle=True)
