@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from types import CoroutineType
 from typing import Any
 
 from soma.codecs import find_codec
@@ -75,6 +76,8 @@ def _refuse_once_only(program: Program, place: int, phase: str, found: Any) -> N
         return
     if find_codec(cls) is not None:
         return
+    if isinstance(found, CoroutineType):
+        found.close()  # or Python would warn that nobody has awaited it
     raise InvalidOutput(
         f"Node {program.ids[place]!r} ({program.traits[place].label}): {phase} returned a "
         f"{cls.__name__}, which can be read only once. Return its items in a list or an array, or "

@@ -343,8 +343,10 @@ def _by_name(canon: Canon, value: Any) -> Iterator[Step]:
         yield ".__self__", owner
         return
     canon.emit("named", qualified_name(value).encode("utf-8", "surrogatepass"))
-    canon.emit("version", version_of(value.__module__).encode())
-    if owner is not None and isinstance(owner, type):
+    owner = getattr(value, "__objclass__", owner)  # that of str.upper, which has no module
+    home = owner if isinstance(owner, type) else value
+    canon.emit("version", version_of(home.__module__).encode())
+    if isinstance(owner, type):
         canon.emit("of", qualified_name(owner).encode("utf-8", "surrogatepass"))
 
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from soma.hookspecs import hookimpl
-from soma.specs import CommandSpec
+from soma.specs import ActionStoreSpec, CommandSpec
 
-__all__ = ["soma_commands"]
+__all__ = ["soma_action_stores", "soma_commands"]
+
+
+@hookimpl
+def soma_action_stores() -> Iterator[ActionStoreSpec]:
+    """Offer the store in memory."""
+    yield ActionStoreSpec(
+        name="memory",
+        target="soma.engine.memory:MemoryStore",
+        summary="Keeps results as long as the process lives.",
+        shareable=False,
+    )
 
 
 @hookimpl
