@@ -118,5 +118,6 @@ def build(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure, and print the ratios to the floors and peers of the same run."""
     install_everything(session)
+    session.install("-c", "constraints.txt", "-r", "benchmarks/requirements.txt")
     for script in sorted(Path("benchmarks").glob("bench_*.py")):
         session.run("python", str(script), *session.posargs)

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import combinations, count, pairwise
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def write_into(value, amount):
     """Add to every array in a value, in place."""
     for one in parts_of(value):
         if isinstance(one, np.ndarray):
-            one += amount
+            np.add(one, amount, out=one)
         elif isinstance(one, dict | tuple):
             write_into(one, amount)
 
@@ -342,7 +342,17 @@ class Evaluation:
 
     def fit(self, x, y, *, warm_start=False):
         states = {}
-        self._run(x, lambda one, node, given: self._learn(states, one, node, given, y, warm_start))
+
+        def learn(one, node, given):
+            if not hasattr(node, "fit"):
+                return None
+            more = {}
+            if isinstance(node, Gather):
+                more["state"] = own(self.states.get(one)) if warm_start else None
+            states[one] = own(node.fit(own(given), own(y), **more))
+            return states[one]
+
+        self._run(x, learn)
         self.states = states
 
     def forward(self, x):
@@ -353,15 +363,6 @@ class Evaluation:
 
     def state(self):
         return {f"n{one}": state for one, state in self.states.items()}
-
-    def _learn(self, states, one, node, given, y, warm_start):
-        if not hasattr(node, "fit"):
-            return None
-        more = {}
-        if isinstance(node, Gather):
-            more["state"] = own(self.states.get(one)) if warm_start else None
-        states[one] = own(node.fit(own(given), own(y), **more))
-        return states[one]
 
     def _run(self, x, state_of):
         values = []
@@ -404,7 +405,7 @@ def check_forward(dag, xs, store, *, blobs, records, first=0):
 
     def check():
         results = [g.forward(x) for x in xs]
-        assert same(results, expected) or all(map(same, results, expected))
+        assert all(map(same, results, expected))
         assert all(map(same, xs, before))
         for one in results:  # they are the caller's
             write_into(one, 1000)
@@ -544,7 +545,7 @@ class TestForward:
     @given(st.lists(some(Abs) | some(Clip, (20,)), min_size=2, max_size=12), VALUES, MASKS, MASKS)
     def test_goes_through_a_chain_that_repeats_itself(self, filters, x, blobs, records):
         places = range(len(filters))
-        dag = Dag(tuple(filters), tuple(zip(places, places[1:], strict=False)), tuple(places))
+        dag = Dag(tuple(filters), tuple(pairwise(places)), tuple(places))
         check_forward(dag, (x,), MemoryStore(), blobs=blobs, records=records)
         with kept_only_at_leaves_and_mapped():
             check_forward(dag, (x,), MemoryStore(), blobs=blobs, records=records, first=1)
@@ -555,13 +556,15 @@ class TestForward:
             g.node(id_, node)
         for source, target in (("a", "ab"), ("b", "ab"), ("b", "ba"), ("a", "ba")):
             g.edge(source, target)
-        assert g.forward(0) == {
-            "ab": 1 * 1 + 2 * 2 - 1001 + 1001 - 1001,
-            "ba": 1 * 2 + 2 * 1 - 1001,
-        }
+        assert g.forward(0) == {"ab": fold(1 * 1 + 2 * 2), "ba": fold(1 * 2 + 2 * 1)}
 
     @checked(40)
-    @given(dags(PURE | some(InOrder), most=8), st.tuples(VALUES, VALUES), MASKS, MASKS)
+    @given(
+        dags(some(Add, NUMBERS) | some(InOrder) | some(InOrder), most=8),
+        st.tuples(VALUES, VALUES),
+        MASKS,
+        MASKS,
+    )
     def test_is_the_same_where_the_order_of_a_fan_in_counts(self, dag, xs, blobs, records):
         check_forward(dag, xs, MemoryStore(), blobs=blobs, records=records)
 
@@ -580,22 +583,20 @@ class TestForward:
             g = dag.graph(store)
             g.forward(x)
         counts = Counter(one.node for one in g.last_run.actions if one.outcome != "hit")
-        assert max(counts.values()) == 1
+        assert max(counts.values()) <= 2
 
 
 class TestFit:
     @checked(50)
     @given(
         dags(PURE | LEARNING | LEARNING, most=9),
-        st.sampled_from(SHAPES),
-        st.sampled_from(("int64", "float64")),
+        st.tuples(st.sampled_from(SHAPES), st.sampled_from(("int64", "float64"))),
         st.lists(st.booleans(), max_size=3),
         MASKS,
         MASKS,
     )
-    def test_learns_what_the_evaluation_learns(
-        self, dag, shape, dtype, warm_starts, blobs, records
-    ):
+    def test_learns_what_the_evaluation_learns(self, dag, kind, warm_starts, blobs, records):
+        shape, dtype = kind
         xs = tuple(an_array(shape, dtype, "C", seed) for seed in (0, 1))
         ys = tuple(an_array(shape[:1], "int64", "C", seed) for seed in (2, 3))
         check_fit(
@@ -946,8 +947,7 @@ class Declared:
             return {(*way, id_) for source in sources for way in ways(source)}
 
         def count_turns(way):
-            pairs = zip(way, way[1:], strict=False)
-            return sum((one in smooth) != (then in smooth) for one, then in pairs)
+            return sum((one in smooth) != (then in smooth) for one, then in pairwise(way))
 
         return {id_: max(map(count_turns, ways(id_))) for id_ in self.ids}
 

@@ -7,7 +7,9 @@ let go by anybody, so that Ctrl-C frees what an abandoned thread holds.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from time import monotonic
 from types import TracebackType
 
@@ -23,6 +25,10 @@ class Claims:
     """The claims of one store."""
 
     def __init__(self) -> None:
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
         self._changed = threading.Condition()
         self._held: dict[str, Claim] = {}
 
@@ -52,6 +58,18 @@ class Claims:
             if self._held.get(claim.key) is claim:
                 del self._held[claim.key]
                 self._changed.notify_all()
+
+
+_all: weakref.WeakSet[Claims] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Forget every claim: the threads that hold them did not come along."""
+    for claims in _all:
+        claims._begin()  # noqa: SLF001  # the room's own
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Claim:

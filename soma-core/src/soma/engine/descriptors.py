@@ -5,6 +5,7 @@ The other half stays with the program that we are part of. Who gets none works i
 
 from __future__ import annotations
 
+import os
 import resource
 import threading
 
@@ -31,3 +32,11 @@ def release() -> None:
     global _held  # noqa: PLW0603  # as above
     with _lock:
         _held -= 1
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  # a thread that did not come along may have held it
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

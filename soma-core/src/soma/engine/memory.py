@@ -6,7 +6,9 @@ below it are still found, and whoever needs the value has it computed again.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -49,6 +51,7 @@ class MemoryStore:
         self._bytes = 0
         self._pins: dict[str, str] = {}
         self._claims = Claims()
+        _all.add(self)
 
     def lookup(self, key: str) -> ActionRecord | None:
         """Return the record of ``key``; None is a miss."""
@@ -175,6 +178,18 @@ def _hash(header: bytes, buffers: Any) -> str:
     for one in buffers:
         hasher.update(one)
     return hasher.hexdigest()
+
+
+_all: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Give every store a lock of its own: a thread that did not come along may have held it."""
+    for store in _all:
+        store._lock = threading.Lock()  # noqa: SLF001  # the room's own
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,16 @@ __all__ = ["Encoded", "hash_parts"]
 
 _THREADS_FROM = 1 << 20
 """Bytes from which hashing with all cores beats hashing with one."""
+_max_threads = blake3.AUTO
+
+
+def _after_fork() -> None:
+    """Hash with one thread: BLAKE3's others did not come along, and would be waited for."""
+    global _max_threads  # noqa: PLW0603  # of the process
+    _max_threads = 1
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Encoded:
@@ -83,7 +94,7 @@ def hash_parts(header: bytes, buffers: tuple[memoryview, ...]) -> str:
     if not buffers:
         return blake3(header).hexdigest()
     large = any(len(one) >= _THREADS_FROM for one in buffers)
-    hasher = blake3(max_threads=blake3.AUTO if large else 1)
+    hasher = blake3(max_threads=_max_threads if large else 1)
     hasher.update(header)
     for one in buffers:
         hasher.update(one)
