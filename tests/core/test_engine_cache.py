@@ -1098,3 +1098,66 @@ def test_sizes_are_bounded_and_memory_is_given_back():
     assert stats["bytes"] <= 10_000_000
     assert stats["blobs"] == 3  # of 3.2 MB each
     assert sys.getsizeof(store) < 10_000
+
+
+class Table(Filter):
+    """Goes on holding what it returns, in one way or another."""
+
+    def __init__(self, how):
+        self._table = np.arange(5.0)
+        self._how = how
+
+    def forward(self, x, state):
+        table = self._table
+        return {
+            "itself": lambda: table,
+            "a view": lambda: table[1:],
+            "in a dict": lambda: {"a": table},
+            "in a list": lambda: [table + 0, table[:2]],
+            "fresh": lambda: table + 0,
+            "fresh in a dict": lambda: {"a": table + 0},
+            "fresh, another shape": lambda: (table + 0).reshape(1, 5),
+            "its input": lambda: x,
+            "a view of its input": lambda: x[1:],
+        }[self._how]()
+
+
+def scribble(x):
+    """Write into whatever comes, and say where it lay."""
+    array = x["a"] if isinstance(x, dict) else x[1] if isinstance(x, list) else x
+    address = array.__array_interface__["data"][0]
+    array.ravel()[:] = 99.0
+    return address
+
+
+@pytest.mark.parametrize("cache", ["memory", "off"])
+@pytest.mark.parametrize("how", ["itself", "a view", "in a dict", "in a list"])
+def test_what_a_producer_goes_on_holding_is_copied_for_the_next(cache, how):
+    node = Table(how)
+    g = Graph.somatize(node >> scribble, cache=cache)
+    g.forward(np.arange(4.0))
+    np.testing.assert_array_equal(node._table, np.arange(5.0))
+    returned = Graph.somatize(node, cache=cache).forward(np.arange(4.0))
+    scribble(returned)
+    np.testing.assert_array_equal(node._table, np.arange(5.0))
+
+
+@pytest.mark.parametrize("cache", ["memory", "off"])
+@pytest.mark.parametrize(
+    "how", ["fresh", "fresh in a dict", "fresh, another shape", "its input", "a view of its input"]
+)
+def test_what_nobody_else_holds_is_handed_on_uncopied(cache, how, monkeypatch):
+    addresses = []
+
+    class Tells(Table):
+        _cacheable = False
+
+        def forward(self, x, state):
+            made = super().forward(x, state)
+            array = made["a"] if isinstance(made, dict) else made
+            addresses.append(array.__array_interface__["data"][0])
+            return made
+
+    node = Tells(how)
+    got = Graph.somatize(node >> scribble, cache=cache).forward(np.arange(4.0))
+    assert addresses == [got]

@@ -12,7 +12,7 @@ from soma.dsl import Marks, expand
 from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
 from soma.engine.opening import open_store
-from soma.errors import CycleError
+from soma.errors import GraphError
 from soma.identity import NodeIdentity
 from soma.plan import Plan
 from soma.topology import Declaration
@@ -287,13 +287,13 @@ class Graph:
         return self._program().plan
 
     def to_text(self) -> str:
-        """Return the plan as a drawing in text; of a graph that goes round, what is declared."""
+        """Return the plan as a drawing in text; of what cannot be compiled, what is declared."""
         topology = self._declared.freeze()
         if not topology.nodes:
             return "(empty graph)"
         try:
             return plan_text(self.compile())
-        except CycleError as error:
+        except GraphError as error:
             return topology_text(topology, error)
 
     def filter_source(self, id_: str) -> str:

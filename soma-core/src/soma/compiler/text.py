@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from soma.errors import CycleError
+from soma.errors import GraphError
 from soma.plan import Composite, Entry, Execute, Parallel, Plan, Sequence
 from soma.topology import Topology
 
@@ -51,7 +51,7 @@ def _line(entry: Execute) -> str:
     return " ".join(said)
 
 
-def topology_text(topology: Topology, error: CycleError) -> str:
+def topology_text(topology: Topology, error: GraphError) -> str:
     """Return what is declared where it cannot be compiled, and why."""
     edges = [f"{source} -> {target}" for source, target in topology.edges]
     return "\n".join([*topology.nodes, *edges, f"error: {error}"])

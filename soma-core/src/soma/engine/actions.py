@@ -18,10 +18,11 @@ from typing import Any
 
 from soma.contracts import ActionRecord
 from soma.engine.calls import call_fit, call_forward
+from soma.engine.holding import is_held
 from soma.engine.keys import options_hash, output_key, rng_for, state_key
 from soma.engine.run import Run
 from soma.engine.states import NodeState
-from soma.engine.values import NOT_IN_HAND, VirtualValue
+from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue
 from soma.errors import CodecError
 from soma.frame import Encoded, encode
 from soma.identity import Identity, differences
@@ -239,9 +240,10 @@ def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -
     started = clock()
     made = call_forward(program, place, x, state, extras)
     duration_ms = (clock() - started) * 1e3
+    owned = type(made) in IMMUTABLE or not is_held(made, x)
     if run.store is None:
         run.done(place, "output", outcome, duration_ms, 0)
-        return VirtualValue(made, uses=run.uses[place], key=found.key)
+        return VirtualValue(made, uses=run.uses[place], owned=owned, key=found.key)
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0
     run.done(place, "output", outcome, duration_ms, nbytes)
@@ -250,6 +252,7 @@ def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -
         digest="" if encoded is None else encoded.digest,
         nbytes=nbytes,
         uses=run.uses[place],
+        owned=owned,
         key=found.key,
     )
     value.unhashable = encoded is None

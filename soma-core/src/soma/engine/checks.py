@@ -55,11 +55,13 @@ def check_options(epochs: Any, batch_size: Any, shuffle: Any) -> dict[str, Any]:
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if value is None and name == "batch_size":
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        whole = not isinstance(value, bool) and hasattr(type(value), "__index__")
+        if not whole or value.__index__() < 1:
             raise InvalidInput(f"{name} must be a whole number from 1, not {shown(value)}")
     if not isinstance(shuffle, bool):
         raise InvalidInput(f"shuffle must be True or False, not {shown(shuffle)}")
-    return {"epochs": epochs, "batch_size": batch_size, "shuffle": shuffle}
+    size = None if batch_size is None else int(batch_size)
+    return {"epochs": int(epochs), "batch_size": size, "shuffle": shuffle}
 
 
 def check_refresh(program: Program, refresh: Any) -> frozenset[str]:

@@ -45,7 +45,7 @@ class MemoryStore:
                 f"cache_max_bytes must be a whole number of bytes above 0, not {shown(limit)}"
             )
         self.max_bytes: int = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a destructor may come back here
         self._records: OrderedDict[str, ActionRecord] = OrderedDict()
         self._blobs: OrderedDict[str, Blob] = OrderedDict()
         self._bytes = 0
@@ -186,7 +186,7 @@ _all: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 def _after_fork() -> None:
     """Give every store a lock of its own: a thread that did not come along may have held it."""
     for store in _all:
-        store._lock = threading.Lock()  # noqa: SLF001  # the room's own
+        store._lock = threading.RLock()  # noqa: SLF001  # the room's own
 
 
 os.register_at_fork(after_in_child=_after_fork)

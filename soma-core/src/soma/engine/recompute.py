@@ -110,4 +110,4 @@ def _make_again(run: Run, place: int) -> None:
     if known.digest and value.digest != known.digest:
         value.sticky = True
         raise Changed(place, value)
-    known.give(value.peek())
+    known.give(value.peek(), owned=value.owned)

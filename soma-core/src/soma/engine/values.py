@@ -103,11 +103,12 @@ class VirtualValue:
         inner = self._object.value if self._opaque else self._object
         return f"{type(inner).__module__}.{type(inner).__qualname__}".removeprefix("builtins.")
 
-    def give(self, found: Any) -> None:
+    def give(self, found: Any, *, owned: bool = True) -> None:
         """Put the object in hand again: it was read or recomputed, and belongs to nobody yet."""
         with self._lock:
             self._opaque = type(found) is Opaque
             self._object = found
+            self.owned = owned
 
     def take(self) -> Any:
         """Return the object for one of the takers. It must be in hand."""

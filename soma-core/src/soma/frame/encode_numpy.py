@@ -40,6 +40,7 @@ def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
 def write_mapped(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
     """Write an array that lies in a file (``np.load(mmap_mode="r")``) as the array that it is."""
     write_array(writer, array.view(np.ndarray))
+    writer.rearranged = True  # what goes on is an array as well: cold and warm alike
 
 
 def write_scalar(writer: _Writer, value: np.generic) -> None:
