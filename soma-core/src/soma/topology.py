@@ -60,12 +60,31 @@ class Topology:
         """
         if not self.nodes:
             raise GraphError("The graph is empty. Add a node first: g.node(MyFilter())")
-        try:
-            return list(TopologicalSorter(self.predecessors()).static_order())
-        except _GraphlibCycle as error:
+        feeding = self.predecessors()
+        waiting = {id_: len(sources) for id_, sources in feeding.items()}
+        after: dict[str, list[str]] = {id_: [] for id_ in feeding}
+        for source, target in self.edges:
+            after[source].append(target)
+        found = [id_ for id_, count in waiting.items() if not count]
+        for id_ in found:  # which grows meanwhile
+            for one in after[id_]:
+                waiting[one] -= 1
+                if not waiting[one]:
+                    found.append(one)
+        if len(found) < len(feeding):
             raise CycleError(
-                f"The edges go round in a circle: {draw_path(error.args[1])}. Take one away"
-            ) from None
+                f"The edges go round in a circle: {draw_path(_find_cycle(feeding))}. Take one away"
+            )
+        return found
+
+
+def _find_cycle(feeding: Mapping[str, list[str]]) -> list[str]:
+    try:
+        TopologicalSorter(feeding).prepare()
+    except _GraphlibCycle as error:
+        path: list[str] = error.args[1]
+        return path
+    return []
 
 
 def draw_path(path: list[str]) -> str:

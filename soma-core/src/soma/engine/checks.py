@@ -70,6 +70,8 @@ def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
     Raises:
         UnknownNode: there is no node of that id.
     """
+    if refresh == ():
+        return frozenset()
     if isinstance(refresh, bool):
         return frozenset(program.ids) if refresh else frozenset()
     wanted = (refresh,) if isinstance(refresh, str) else refresh
@@ -99,10 +101,8 @@ def check_data(program: Program, x: Any, y: Any) -> None:
             f"x has {rows} rows and y has {labels}: they are learned from row by row. (A tuple or "
             "a dict is taken as it is.)"
         )
-    for place, traits in enumerate(program.traits):
-        if not traits.trainable:
-            continue
-        id_ = program.ids[place]
+    for place in program.learners:
+        id_, traits = program.ids[place], program.traits[place]
         if y is None and traits.needs_y:
             raise InvalidInput(
                 f"Node {id_!r} ({traits.label}) learns from labels: its fit(x, y) has no default "
@@ -130,12 +130,11 @@ def check_targets(program: Program) -> None:
     Raises:
         GraphError: a target is not ``"local"``; the message names node and target.
     """
-    for entry in program.entries:
-        if entry.target not in (None, "local"):
-            raise GraphError(
-                f"Node {entry.node!r} shall run at {entry.target!r}, and this graph has no worker "
-                "of that name or tag. There is: 'local'"
-            )
+    for entry in program.placed:
+        raise GraphError(
+            f"Node {entry.node!r} shall run at {entry.target!r}, and this graph has no worker "
+            "of that name or tag. There is: 'local'"
+        )
 
 
 def check_learners(program: Program) -> None:
@@ -145,11 +144,7 @@ def check_learners(program: Program) -> None:
         MissingPackage: they have no fit of their own, and soma-torch is not installed.
         GraphError: it is, and does not train blocks in this release.
     """
-    names = [
-        program.ids[place]
-        for place, traits in enumerate(program.traits)
-        if traits.trainable and not traits.has_fit
-    ]
+    names = [program.ids[place] for place in program.learners if not program.traits[place].has_fit]
     if not names:
         return
     from soma.registry import default
@@ -169,11 +164,8 @@ def check_fitted(program: Program, states: Mapping[str, NodeState]) -> None:
     Raises:
         NotFittedError: the message names them.
     """
-    unfitted = [
-        id_
-        for id_, traits in zip(program.ids, program.traits, strict=True)
-        if traits.trainable and id_ not in states
-    ]
+    learners = (program.ids[place] for place in program.learners)
+    unfitted = [id_ for id_ in learners if id_ not in states]
     if unfitted:
         raise NotFittedError(
             f"forward before fit: {_listed(unfitted)} learned nothing yet. Call g.fit(x, y) first"
@@ -188,9 +180,8 @@ def check_cached(program: Program) -> None:
         Nameless: nothing says what a cached node does.
         GraphError: its class says that it must not be kept.
     """
-    for place, entry in enumerate(program.entries):
-        if not entry.cached:
-            continue
+    for place in program.cached:
+        entry = program.entries[place]
         if not program.traits[place].cacheable:
             raise GraphError(
                 f"Node {entry.node!r} is cached, and its class ({entry.label}) says "

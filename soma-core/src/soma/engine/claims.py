@@ -17,6 +17,8 @@ from soma._notices import tell
 
 __all__ = ["Claim", "Claims"]
 
+_WAIT_S = 0.1
+"""A signal may be delivered to another thread, and this one then sees it when it wakes up."""
 TELL_AFTER_S = 5.0
 """A waiter says after this time whom it waits for."""
 
@@ -45,7 +47,8 @@ class Claims:
             while claim.key in self._held:
                 if any(one.owner == me for one in self._held.values()):
                     return False
-                if not self._changed.wait(timeout=None if told else deadline - monotonic()):
+                self._changed.wait(_WAIT_S)
+                if not told and claim.key in self._held and monotonic() > deadline:
                     told = True
                     tell(f"waiting for {self._held[claim.key].who}, which computes the same")
             claim.owner = me

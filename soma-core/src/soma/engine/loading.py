@@ -27,9 +27,7 @@ def load_states(
             f"load_state takes a dict of node id and state, as g.state() returns it, not "
             f"{shown(given)}"
         )
-    learners = {
-        id_ for id_, traits in zip(program.ids, program.traits, strict=True) if traits.trainable
-    }
+    learners = {program.ids[place] for place in program.learners}
     unknown = [id_ for id_ in given if id_ not in program.places]
     needless = [id_ for id_ in given if id_ in program.places and id_ not in learners]
     if strict and unknown:

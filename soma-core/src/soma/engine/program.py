@@ -6,8 +6,9 @@ that feed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from soma.identity import NodeIdentity
@@ -18,7 +19,7 @@ from soma.topology import Topology
 __all__ = ["Program", "build_program"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """A plan with its filters."""
 
@@ -50,27 +51,54 @@ class Program:
             found = self.identities[id_] = NodeIdentity(id_, self.filters[place])
         return found
 
-    def uses(self, *, fitting: bool) -> list[int]:
-        """Return how many takers the output of each node may have."""
-        counts = [0] * len(self.ids)
-        for place, sources in enumerate(self.before):
-            takers = 1
-            if fitting:
-                takers = self.traits[place].trainable + self.feeds_learner[place]
-            for source in sources:
-                counts[source] += takers
-        if not fitting:
-            for leaf in self.leaves:
-                counts[leaf] += 1
-        return counts
+    @cached_property
+    def learners(self) -> tuple[int, ...]:
+        """Nodes that learn."""
+        return tuple(place for place, one in enumerate(self.traits) if one.trainable)
 
-    def root_uses(self, *, fitting: bool) -> int:
-        """Return how many takers the input of the graph may have."""
-        return sum(
-            (self.traits[place].trainable + self.feeds_learner[place]) if fitting else 1
-            for place, sources in enumerate(self.before)
-            if not sources
-        )
+    @cached_property
+    def placed(self) -> tuple[Execute, ...]:
+        """Nodes that shall run somewhere else."""
+        return tuple(one for one in self.entries if one.target not in (None, "local"))
+
+    @cached_property
+    def cached(self) -> tuple[int, ...]:
+        """Nodes every output of which is kept."""
+        return tuple(place for place, one in enumerate(self.entries) if one.cached)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Nodes that get the input of the graph."""
+        return tuple(place for place, sources in enumerate(self.before) if not sources)
+
+    @cached_property
+    def waiting(self) -> tuple[int, ...]:
+        """How many nodes each one waits for."""
+        return tuple(map(len, self.before))
+
+    @cached_property
+    def uses_in_fit(self) -> tuple[int, ...]:
+        """How many takers the output of each node has in a fit; last, the input of the graph."""
+        return self._uses([one.trainable for one in self.traits], self.feeds_learner)
+
+    @cached_property
+    def uses_in_forward(self) -> tuple[int, ...]:
+        """How many takers the output of each node has in a forward; last, the input of the graph.
+
+        The caller is one of a leaf's.
+        """
+        nobody = [False] * len(self.ids)
+        counts = list(self._uses(nobody, [True] * len(self.ids)))
+        for leaf in self.leaves:
+            counts[leaf] += 1
+        return tuple(counts)
+
+    def _uses(self, fits: Sequence[bool], forwards: Sequence[bool]) -> tuple[int, ...]:
+        counts = [0] * (len(self.ids) + 1)
+        for place, sources in enumerate(self.before):
+            for source in sources or (len(self.ids),):
+                counts[source] += fits[place] + forwards[place]
+        return tuple(counts)
 
 
 def build_program(

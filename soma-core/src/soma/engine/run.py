@@ -58,7 +58,6 @@ class Run:
         self.store = store
         self.call = call
         self.report = RunReport("fit" if call.fitting else "forward")
-        self.keep_all = os.environ.get("SOMA_CACHE_KEEP") == "all"
         self.stopped = False
         self.claims: set[AbstractContextManager[None]] = set()
         self.fixed: dict[int, VirtualValue] = {}
@@ -73,11 +72,9 @@ class Run:
     def begin(self) -> None:
         """Forget what was found so far, but for what is fixed."""
         call, program = self.call, self.program
-        uses = program.root_uses(fitting=call.fitting)
-        self.x = VirtualValue(call.x, uses=uses, owned=False, sticky=True)
-        learners = sum(traits.trainable for traits in program.traits)
-        self.y = VirtualValue(call.y, uses=learners, owned=False, sticky=True)
-        self.uses = program.uses(fitting=call.fitting)
+        self.uses = program.uses_in_fit if call.fitting else program.uses_in_forward
+        self.x = VirtualValue(call.x, uses=self.uses[-1], owned=False, sticky=True)
+        self.y = VirtualValue(call.y, uses=len(program.learners), owned=False, sticky=True)
         self.outputs: list[VirtualValue] = [_NOTHING] * len(program.ids)
         self.states: dict[str, NodeState] = {} if call.fitting else dict(call.states)
 
@@ -145,10 +142,10 @@ class Run:
         """Say whether an output is worth its bytes."""
         return (
             nbytes < KEEP_BELOW
-            or self.keep_all
             or not self.program.after[place]
             or self.program.entries[place].cached
             or duration_ms > nbytes / _BYTES_PER_MS
+            or os.environ.get("SOMA_CACHE_KEEP") == "all"
         )
 
     def done(self, place: int, what: str, outcome: str, duration_ms: float, nbytes: int) -> None:

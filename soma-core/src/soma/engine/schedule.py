@@ -24,9 +24,14 @@ from soma.engine.run import Run, Stopped
 __all__ = ["run_all"]
 
 SLOW_S = 1e-3
-"""A node that takes longer makes threads worth starting."""
-_QUICK_IN_A_ROW = 64
-"""After so many nodes that were not slow, threads only get into each other's way."""
+"""A node that takes longer is slow: threads may be worth starting."""
+_SLOW_SHARE = 0.5
+"""Share of the time that slow nodes must take: one that was merely interrupted is not enough."""
+_WINDOW = 64
+_SLOW_IN_WINDOW = 16
+"""Fewer slow ones among so many nodes, and threads only get into each other's way."""
+_WAIT_S = 0.1
+"""A signal may be delivered to another thread, and this one then sees it when it wakes up."""
 _FEW = 4
 _MOST = 16
 
@@ -57,30 +62,34 @@ class _Schedule:
     def __init__(self, run: Run, inputs: Inputs) -> None:
         self.graph_run = run
         self.inputs = inputs
-        before = run.program.before
-        self.waiting = list(map(len, before))
+        self.waiting = list(run.program.waiting)
         # Taken from the end, so that what is nearest to its last taker runs first.
-        self.ready = deque(reversed([place for place, one in enumerate(before) if not one]))
-        self.changed = threading.Condition()
+        self.ready = deque(reversed(run.program.roots))
+        self.changed: threading.Condition  # made when threads are
         self.running = 0
         self.threads = 0
         self.idle = 0
-        self.quick = 0
+        self.calm = False
+        self.finished = 0
+        self.slow = 0
         self.error: BaseException | None = None
 
     def run(self) -> None:
         clock, run, inputs = self.graph_run.call.clock, self.graph_run, self.inputs
         ready, waiting, after = self.ready, self.waiting, run.program.after
-        slow = False
+        slow_s, began = 0.0, clock()
+        now = began
         while ready:
-            if slow and len(ready) > 1:
+            if slow_s and len(ready) > 1 and slow_s > _SLOW_SHARE * (now - began):
                 self._run_threads()
-                slow = False
+                slow_s, began = 0.0, clock()
+                now = began
                 continue
             place = ready.pop()
-            started = clock()
             run_node(run, place, inputs)
-            slow = slow or clock() - started > SLOW_S
+            started, now = now, clock()
+            if now - started > SLOW_S:
+                slow_s += now - started
             for one in reversed(after[place]):
                 waiting[one] -= 1
                 if not waiting[one]:
@@ -88,16 +97,20 @@ class _Schedule:
 
     def _run_threads(self) -> None:
         """Let threads work until nothing is left, one fails, or there is nothing to gain."""
+        self.changed = threading.Condition()
+        self.calm, self.finished, self.slow = False, 0, 0
+        self.threads = self.idle = 0
         with self.changed:
-            self.quick = 0
             self._start_threads()
             while (self.ready or self.running) and not self._is_over():
-                self.changed.wait()
+                self.changed.wait(_WAIT_S)
             self.graph_run.stopped = self.error is not None
             while self.running:
-                self.changed.wait()
-            self.quick = _QUICK_IN_A_ROW  # whoever still waits for work goes home
+                self.changed.wait(_WAIT_S)
+            self.calm = True  # whoever still waits for work goes home
             self.changed.notify_all()
+            while self.threads:
+                self.changed.wait(_WAIT_S)
         if self.error is not None:
             self.graph_run.stopped = False  # a run that starts over goes on with the same
             raise self.error
@@ -141,8 +154,15 @@ class _Schedule:
                     self.changed.acquire()
                 self.running -= 1
                 self.idle += 1
-                self.quick = 0 if clock() - started > SLOW_S else self.quick + 1
+                self._count(clock() - started)
                 self._finish(place, error)
+
+    def _count(self, took_s: float) -> None:
+        self.slow += took_s > SLOW_S
+        self.finished += 1
+        if self.finished == _WINDOW:
+            self.calm = self.slow < _SLOW_IN_WINDOW
+            self.finished = self.slow = 0
 
     def _finish(self, place: int, error: BaseException | None) -> None:
         if error is not None:
@@ -160,4 +180,4 @@ class _Schedule:
             self.changed.notify_all()
 
     def _is_over(self) -> bool:
-        return self.error is not None or self.graph_run.stopped or self.quick >= _QUICK_IN_A_ROW
+        return self.calm or self.error is not None or self.graph_run.stopped

@@ -189,7 +189,25 @@ def private_copy(found: Any) -> Any:
 def read_value(store: ActionStore, digest: str) -> Any:
     """Return the value of a blob as an object of its own; ``NOT_IN_HAND`` where it is gone."""
     frame = store.read(digest)
-    return NOT_IN_HAND if frame is None else _decoded(*frame)
+    if frame is None:
+        return NOT_IN_HAND
+    header, buffers = frame
+    if buffers or len(header) > _SMALL_BYTES:
+        return _decoded(header, buffers)
+    found = _small.get(header, NOT_IN_HAND)
+    if found is NOT_IN_HAND:
+        found = _decoded(header, buffers)
+        if type(found) in IMMUTABLE:
+            if len(_small) >= _SMALL_COUNT:
+                _small.clear()
+            _small[header] = found
+    return found
+
+
+_SMALL_BYTES = 256
+_SMALL_COUNT = 4096
+_small: dict[bytes, Any] = {}
+"""Frame -> the object in it, for small ones that may be shared by everybody."""
 
 
 def _decoded(header: bytes, buffers: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cbor2
@@ -101,12 +102,25 @@ def parse_pieces(header: bytes, pieces: Sequence[memoryview]) -> Parsed:
     Raises:
         FrameError: the pieces are not those of one frame.
     """
-    flags, length = _read_preamble(memoryview(header))
-    tokens, lengths = _read_header(header[_PREAMBLE : _PREAMBLE + length])
+    flags, tokens, lengths = (
+        _remembered(header) if len(header) <= _REMEMBERED_BYTES else _read_start(header)
+    )
     buffers = tuple(pieces[::2])
     if [len(one) for one in buffers] != lengths:
         raise FrameError("The pieces of the frame are not those that its header describes")
     return Parsed(flags=flags, tokens=tokens, buffers=buffers)
+
+
+def _read_start(header: bytes) -> tuple[int, list[Any], list[int]]:
+    """Return (flags, tokens, lengths) of a header in one piece."""
+    flags, length = _read_preamble(memoryview(header))
+    tokens, lengths = _read_header(header[_PREAMBLE : _PREAMBLE + length])
+    return flags, tokens, lengths
+
+
+# Values of one kind have one header, and a cache reads the same few again and again.
+_REMEMBERED_BYTES = 512
+_remembered = lru_cache(maxsize=1024)(_read_start)
 
 
 def _read_preamble(view: memoryview) -> tuple[int, int]:
