@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import traceback
 from dataclasses import dataclass
 from itertools import pairwise
@@ -341,3 +343,27 @@ class TestRunning:
         array = pytest.importorskip("numpy").array([1, 2])
         with pytest.raises(InvalidFilter, match="class ndarray cannot be a node"):
             Graph.somatize(array >> Add(1))
+
+
+class TestCopies:
+    def test_a_deep_copy_has_filters_of_its_own_and_knows_what_was_learned(self):
+        g = Graph.somatize(Mean() >> Add2(1), cache="memory")
+        g.fit([1.0, 3.0])
+        other = copy.deepcopy(g)
+        other.filter("add2").amount = 10
+        other.node("more", Mean())
+        assert g.forward([2.0]) == [1.0]
+        assert len(g) == 2
+        with pytest.raises(NotFittedError, match="'more' learned nothing yet"):
+            other.forward([2.0])
+        other.fit([1.0, 3.0])
+        assert other.forward([2.0])["add2"] == [10.0]
+
+    def test_a_graph_is_not_pickled(self):
+        with pytest.raises(TypeError, match="A Graph is not pickled"):
+            pickle.dumps(Graph())
+
+
+class Add2(Add):
+    def forward(self, x, state):
+        return [value + self.amount for value in x]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any, overload
 
 from soma import engine, parameters, sources
@@ -324,6 +325,22 @@ class Graph:
             InvalidInput: a value does not lie in its dimension.
         """
         parameters.apply_params(self._declared, params)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        """Return a graph with filters of its own, that knows what this one knows."""
+        copied: Graph = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        copied._declared = deepcopy(self._declared, memo)
+        copied._states = dict(self._states)
+        copied._identities = {}
+        copied._compiled = None
+        return copied
+
+    def __getstate__(self) -> Any:
+        raise TypeError(
+            "A Graph is not pickled: it holds a cache and is tied to this process. Send the code "
+            "that declares it, and g.state()"
+        )
 
     def __len__(self) -> int:
         return len(self._declared.nodes)

@@ -40,18 +40,23 @@ def _title(entry: Sequence | Parallel | Composite) -> tuple[str, tuple[Entry, ..
 
 def _line(entry: Execute) -> str:
     said = [
-        entry.node,
+        _printable(entry.node),
         f"({entry.label})",
         *(["learns"] if entry.kind == "trainable" else []),
         *(["cached"] if entry.cached else []),
         *(["frozen"] if entry.frozen else []),
         *([f"at {entry.target}"] if entry.target is not None else []),
-        *([f"← {', '.join(entry.waits_for)}"] if entry.waits_for else []),
+        *([f"← {', '.join(map(_printable, entry.waits_for))}"] if entry.waits_for else []),
     ]
     return " ".join(said)
 
 
+def _printable(id_: str) -> str:
+    """Return an id that stays on its line."""
+    return id_ if id_.isprintable() else repr(id_)
+
+
 def topology_text(topology: Topology, error: GraphError) -> str:
     """Return what is declared where it cannot be compiled, and why."""
-    edges = [f"{source} -> {target}" for source, target in topology.edges]
-    return "\n".join([*topology.nodes, *edges, f"error: {error}"])
+    edges = [f"{_printable(source)} -> {_printable(target)}" for source, target in topology.edges]
+    return "\n".join([*map(_printable, topology.nodes), *edges, f"error: {error}"])

@@ -168,7 +168,7 @@ class Run:
             "NodeNotKept",
             id_,
             f"what {id_!r} ({label}) made could not be kept and is computed every time: {text}",
-            once=(id_, label, text),
+            once=text,
         )
 
     def check_stopped(self) -> None:
