@@ -2,8 +2,7 @@
 
     Declaration (grows, one per graph) ──freeze()──► Topology (frozen, what the compiler reads)
 
-An optional edge may be cut and put back: it keeps its place, so that the order of a fan-in does not
-depend on what was tried in between.
+An optional edge may be cut and put back: it keeps its place among the others.
 """
 
 from __future__ import annotations

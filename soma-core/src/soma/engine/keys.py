@@ -6,7 +6,7 @@
 
 ``code`` and ``config`` are those of ``soma.identity``; the rest are content hashes. A part that is
 absent is written as absent, which no hash is. Node ids are in no key but a fan-in's, where the
-filter sees them.
+filter sees them, in the order in which it sees them.
 """
 
 from __future__ import annotations

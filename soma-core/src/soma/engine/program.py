@@ -33,7 +33,8 @@ class Program:
     identities: dict[str, NodeIdentity]
     """Node id -> its identity, made when it is first asked for and kept for later versions."""
     before: tuple[tuple[int, ...], ...]
-    """Positions that feed a node, in the order of the edges."""
+    """Positions that feed a node, in the order of their ids: so they stand in the dict that a
+    fan-in is handed, and so they count in its key."""
     after: tuple[tuple[int, ...], ...]
     """Positions that a node feeds."""
     leaves: tuple[int, ...]
@@ -111,7 +112,7 @@ def build_program(
     entries = plan.nodes
     ids = tuple(entry.node for entry in entries)
     places = {id_: place for place, id_ in enumerate(ids)}
-    before = tuple(tuple(places[one] for one in entry.waits_for) for entry in entries)
+    before = tuple(tuple(places[one] for one in sorted(entry.waits_for)) for entry in entries)
     after: list[list[int]] = [[] for _ in ids]
     for place, sources in enumerate(before):
         for source in sources:

@@ -1,7 +1,9 @@
 """Objects for those who need them: in hand, read from the store, or made again.
 
 A missing input is asked of the node upstream in this plan, never of whoever recorded that hash: a
-filter that is applied twice may have one key for both. The walk upwards is a loop with a stack.
+filter that is applied twice may have one key for both. What has to be made again is found first, by
+a walk upwards that is a loop; then it is made in the order of the plan, each value once and kept
+until the last of the walk has taken it.
 
 The surprise: what is made again may be another value than the one that was recorded, and then
 everything below it has been looked up under the wrong keys. So the run starts over with the new
@@ -11,6 +13,8 @@ value fixed (``Changed``); old and new are never mixed. Each start fixes one nod
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from soma.engine.actions import compute_output, forward_key
@@ -44,41 +48,51 @@ class Inputs:
         sources = run.program.before[place]
         if not sources:
             return run.x.take()
-        for one in sources:
-            self.ensure(run, one)
-        if len(sources) == 1:
-            return run.outputs[sources[0]].take()
-        return {run.program.ids[one]: run.outputs[one].take() for one in sources}
+        self.ensure(run, sources)
+        return _gathered(run, sources)
 
-    def result(self, run: Run, place: int) -> Any:
-        """Return what a leaf gave, as an object of the caller's own.
+    def results(self, run: Run) -> dict[int, Any]:
+        """Return what each leaf gave, as objects of the caller's own.
 
         Raises:
-            Changed: it, or something above it, came out differently than it had been recorded.
+            Changed: something came out differently than it had been recorded.
         """
-        self.ensure(run, place)
-        return run.outputs[place].take()
+        self.ensure(run, run.program.leaves)
+        return {leaf: run.outputs[leaf].take() for leaf in run.program.leaves}
 
-    def ensure(self, run: Run, place: int) -> None:
-        """Have an output in hand.
+    def ensure(self, run: Run, places: Iterable[int]) -> None:
+        """Have outputs in hand, all of which are still to be taken by whoever asks.
 
         Raises:
-            Changed: it, or something above it, came out differently than it had been recorded.
+            Changed: one of them, or something above, came out differently than it was recorded.
         """
-        if run.outputs[place].in_hand:
+        missing = [one for one in places if not run.outputs[one].in_hand]
+        if not missing:
             return
         with self._lock:
-            stack = [place]
-            while stack:
-                one = stack[-1]
-                if _is_here(run, one):
-                    stack.pop()
-                    continue
-                missing = [p for p in run.program.before[one] if not _is_here(run, p)]
-                if missing:
-                    stack += missing
-                    continue
-                _make_again(run, one)  # or not, if its inputs are gone: then once more
+            again = _missing_above(run, missing)
+            while again and not _reserved(run, again):  # somebody took the last of one just now
+                again = _missing_above(run, missing)
+            for one in sorted(again):
+                _make_again(run, one)
+
+
+def _gathered(run: Run, sources: tuple[int, ...]) -> Any:
+    if len(sources) == 1:
+        return run.outputs[sources[0]].take()
+    return {run.program.ids[one]: run.outputs[one].take() for one in sources}
+
+
+def _missing_above(run: Run, places: list[int]) -> set[int]:
+    """Return the nodes that have to run again, so that these outputs can be had."""
+    again: set[int] = set()
+    stack = list(places)
+    while stack:
+        one = stack.pop()
+        if one not in again and not _is_here(run, one):
+            again.add(one)
+            stack += run.program.before[one]
+    return again
 
 
 def _is_here(run: Run, place: int) -> bool:
@@ -94,17 +108,23 @@ def _is_here(run: Run, place: int) -> bool:
     return True
 
 
+def _reserved(run: Run, again: set[int]) -> bool:
+    """Count the walk among the takers of what it needs; False if some of that is gone by now."""
+    takers = Counter(source for one in again for source in run.program.before[one])
+    for place, count in takers.items():
+        run.outputs[place].let_go(-count)
+    if all(place in again or run.outputs[place].in_hand for place in takers):
+        return True
+    for place, count in takers.items():
+        run.outputs[place].let_go(count)
+    return False
+
+
 def _make_again(run: Run, place: int) -> None:
     known = run.outputs[place]
-    ids, sources = run.program.ids, run.program.before[place]
-    if not sources:
-        given = {"": run.x.take_beside()}
-    else:
-        given = {ids[one]: run.outputs[one].take_beside() for one in sources}
-    if any(one is NOT_IN_HAND for one in given.values()):
-        return  # somebody else was their last taker just now
-    x = given if len(sources) > 1 else next(iter(given.values()))
-    id_ = ids[place]
+    sources = run.program.before[place]
+    x = _gathered(run, sources) if sources else run.x.take_beside()
+    id_ = run.program.ids[place]
     run.notice("NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again")
     value = compute_output(run, place, forward_key(run, place), x, outcome="recomputed")
     if known.digest and value.digest != known.digest:

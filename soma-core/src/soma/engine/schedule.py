@@ -47,7 +47,7 @@ def run_all(run: Run, inputs: Inputs) -> None:
         try:
             _Schedule(run, inputs).run()
             if not run.call.fitting:
-                run.results = {leaf: inputs.result(run, leaf) for leaf in run.program.leaves}
+                run.results = inputs.results(run)
         except Changed as changed:
             run.fixed[changed.place] = changed.value
             run.begin()

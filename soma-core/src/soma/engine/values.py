@@ -117,19 +117,16 @@ class VirtualValue:
             return self._hand_out()
 
     def take_beside(self) -> Any:
-        """Return the object for somebody who was not counted: a recompute further down.
-
-        ``NOT_IN_HAND`` where the last taker has it by now.
-        """
+        """Return a copy for somebody who was not counted. Only of what stays in hand."""
         with self._lock:
-            return self._hand_out() if self.in_hand else NOT_IN_HAND
+            return self._hand_out()
 
     def peek(self) -> Any:
         """Return the object as it stands here, for who puts it in another place."""
         return self._object
 
     def let_go(self, uses: int = 1) -> None:
-        """One of the takers does not need it."""
+        """So many of the takers do not need it; below 0: there are so many more."""
         with self._lock:
             self.uses -= uses
             self._drop_if_done()
