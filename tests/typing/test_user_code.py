@@ -9,6 +9,8 @@ import pytest
 
 import soma
 from soma import CommandSpec, Filter, Graph, hookimpl
+from soma.engine import RunReport
+from soma.plan import Plan
 
 try:
     from soma import Study
@@ -35,6 +37,18 @@ def test_a_graph_is_typed() -> None:
     assert_type(g.node(Add(3)), str)
     assert_type(g.node("last", Add(4)), str)
     assert len(g) == 4
+
+
+def test_what_a_graph_returns_is_typed() -> None:
+    g = Graph(cache="memory", cache_max_bytes=1000)
+    g.node("last", Add(4).named("other").cached(), frozen=True)
+    assert_type(g.compile(), Plan)
+    assert_type(g.state(), dict[str, Any])
+    assert_type(g.edges(), list[tuple[str, str]])
+    g.forward(1)
+    assert_type(g.last_run, RunReport | None)
+    assert_type(g.search_space(), list[dict[str, Any]])
+    assert len(Graph.somatize(Add(1) >> (Add(2) | repr) >> len)) == 4
 
 
 def test_a_hook_is_typed() -> None:

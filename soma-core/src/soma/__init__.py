@@ -160,7 +160,7 @@ _EXPORTS = {
     "hookimpl": "soma.hookspecs",
 }
 
-_ROOMS = frozenset({"contracts", "errors", "frame", "identity", "testing"})
+_ROOMS = frozenset({"contracts", "engine", "errors", "frame", "identity", "plan", "testing"})
 """Modules that may be used as ``soma.<module>`` without an import of their own."""
 
 
