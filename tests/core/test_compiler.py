@@ -169,6 +169,26 @@ class TestBlocks:
         assert blocks(graph("ab ac bd cd", a=Smooth, b=Smooth, c=Smooth, d=Smooth)) == ["abcd"]
         assert blocks(graph("ac bc", a=Smooth, b=Smooth, c=Smooth)) == ["abc"]
 
+    def test_what_is_fed_from_outside_as_well_is_in_the_block(self):
+        assert blocks(graph("uv nv", u=Smooth, v=Smooth)) == ["uv"]
+        assert blocks(graph("ab nb bc nc", a=Smooth, b=Smooth, c=Smooth)) == ["abc"]
+
+    def test_two_blocks_do_not_wait_for_each_other(self):
+        smooth = dict.fromkeys("abcd", Smooth)
+        g = graph("ab cd an nd cm mb", **smooth)  # {a, b} -> n -> d, and {c, d} -> m -> b
+        assert [len(one) for one in blocks(g)].count(2) == 1
+        assert len(g.compile().nodes) == 6
+
+    def test_many_blocks_take_no_longer_each(self):
+        g = Graph(cache="off")
+        last = g.node(Pass())
+        for _ in range(3000):
+            for cls in (Smooth, Smooth, Pass):
+                new = g.node(cls())
+                g.edge(last, new)
+                last = new
+        assert len(blocks(g)) == 3000
+
     def test_a_block_does_not_wait_for_itself(self):
         g = graph("ab an nb", a=Smooth, b=Smooth)  # a -> n -> b beside a -> b
         assert blocks(g) == ["a", "b"]
