@@ -25,7 +25,7 @@ from soma import (
     UnknownNode,
     Unsettled,
 )
-from soma.engine import MemoryStore
+from soma.engine import MemoryStore, RunReport
 from soma.engine.recompute import Inputs
 from soma.engine.run import Call, Run
 from soma.engine.schedule import run_all
@@ -499,7 +499,7 @@ class TestSizes:
         """Forward with a clock by which every call takes so many milliseconds."""
         ticks = iter(range(10**9))
         call = Call(fitting=False, x=x, clock=lambda: next(ticks) * ms / 1e3)
-        run = Run(g._program(), g._store, call)
+        run = Run(g._program(), g._store, call, RunReport("forward"))
         run_all(run, Inputs())
         return next(iter(run.results.values())), run.report
 

@@ -197,6 +197,9 @@ class ActionStore(Protocol):
         as they were written, one by one with the padding between them.
         """
 
+    def has(self, digest: str) -> bool:
+        """Say whether a blob seems to be there, without reading it."""
+
     def commit(self, record: ActionRecord) -> None:
         """Make the record visible. Its blobs were written before: this is the commit point.
 

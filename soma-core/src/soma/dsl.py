@@ -101,7 +101,7 @@ class Composable:
         return Marked(self, Marks(cached=True))
 
     def frozen(self) -> Marked:
-        """Let the node fit at most once, and never go on from what it has learned."""
+        """Let the node keep a state that was loaded; without one it fits, from scratch."""
         return Marked(self, Marks(frozen=True))
 
     def at(self, target: str) -> Marked:
@@ -157,9 +157,7 @@ class _Pair(Composable):
         return tuple(found)
 
     def __repr__(self) -> str:
-        return self._sign.join(
-            f"({part!r})" if isinstance(part, _Pair) else _name(part) for part in self.parts
-        )
+        return _shown(self, _SHOWN_DEPTH)
 
 
 class Chain(_Pair):
@@ -172,6 +170,19 @@ class Fork(_Pair):
     """Things side by side."""
 
     _sign = " | "
+
+
+_SHOWN_DEPTH = 10
+"""How deep expressions lie in each other that are written out."""
+
+
+def _shown(pair: _Pair, depth: int) -> str:
+    return pair._sign.join(  # noqa: SLF001  # of the same family
+        (f"({_shown(part, depth - 1)})" if depth else "(...)")
+        if isinstance(part, _Pair)
+        else _name(part)
+        for part in pair.parts
+    )
 
 
 def _name(part: Any) -> str:

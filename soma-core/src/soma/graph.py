@@ -209,12 +209,15 @@ class Graph:
                 last fit stay as they were.
         """
         wanted = self._seed if seed is None else engine.check_seed(seed)
-        self._states, self._last_run = engine.fit(
-            self._program(),
+        program = self._program()
+        self._last_run = report = RunReport("fit")
+        self._states = engine.fit(
+            program,
             self._store,
             x,
             y,
             states=self._states,
+            report=report,
             seed=wanted,
             epochs=epochs,
             batch_size=batch_size,
@@ -239,19 +242,21 @@ class Graph:
             GraphError: the graph is empty, its edges go round or its nodes do not fit together.
             Exception: whatever a filter raises, with a note naming the node.
         """
-        value, self._last_run = engine.forward(
-            self._program(),
+        program = self._program()
+        self._last_run = report = RunReport("forward")
+        return engine.forward(
+            program,
             self._store,
             x,
             states=self._states,
+            report=report,
             seed=self._seed if seed is None else seed,
             refresh=refresh,
         )
-        return value
 
     @property
     def last_run(self) -> RunReport | None:
-        """What the last fit or forward did: its hits, and what it computed."""
+        """What the last fit or forward did, or tried: its hits, and what it computed."""
         return self._last_run
 
     # What was learned
@@ -326,11 +331,26 @@ class Graph:
         """
         parameters.apply_params(self._declared, params)
 
+    def __soma_config__(self) -> Any:
+        """Return what counts of a graph that a filter holds."""
+        nodes = {
+            id_: (one.filter, one.cached, one.frozen) for id_, one in self._declared.nodes.items()
+        }
+        states = {id_: state.hash() or state.take() for id_, state in self._states.items()}
+        return nodes, self._declared.edges, states, self._seed
+
+    def __copy__(self) -> Graph:
+        """Return a graph with nodes and edges of its own, and the same filters."""
+        return self._copy(self._declared.copy())
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         """Return a graph with filters of its own, that knows what this one knows."""
+        return self._copy(deepcopy(self._declared, memo))
+
+    def _copy(self, declared: Declaration) -> Graph:
         copied: Graph = object.__new__(type(self))
         vars(copied).update(vars(self))
-        copied._declared = deepcopy(self._declared, memo)
+        copied._declared = declared
         copied._states = dict(self._states)
         copied._identities = {}
         copied._compiled = None

@@ -77,7 +77,7 @@ def traits_of(node: Any) -> Traits:
     has_fit = not function and callable(getattr(node, "fit", None))
     trainable = not function and _is_trainable(node, kind)
     stated = getattr(node, "_differentiable", None)
-    learns_by_gradient = trainable and not has_fit
+    learns_by_gradient = kind == "trainable" and not has_fit
     return Traits(
         label=label_of(node),
         is_function=function,

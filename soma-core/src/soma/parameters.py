@@ -42,12 +42,19 @@ def apply_params(declared: Declaration, params: Mapping[str, Any]) -> None:
         trouble = dimension.problem_with(value)
         if trouble:
             raise InvalidInput(f"apply_params: {name} {trouble}, and it is {shown(value)}")
-    for name, value in params.items():
-        if name in of_nodes:
-            node, attribute, _ = of_nodes[name]
-            setattr(node, attribute, value)
-        else:
-            declared.set_edge(*of_edges[name], enabled=value)
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        for name in params.keys() & of_nodes.keys():
+            node, attribute, dimension = of_nodes[name]
+            before = getattr(node, attribute)
+            setattr(node, attribute, dimension.plain(params[name]))
+            undo.append((node, attribute, before))
+    except BaseException:  # a property of the user's refuses it
+        for node, attribute, before in reversed(undo):
+            setattr(node, attribute, before)
+        raise
+    for name in params.keys() & of_edges.keys():
+        declared.set_edge(*of_edges[name], enabled=params[name])
 
 
 def _by_name(declared: Declaration) -> dict[str, tuple[Any, str, Dimension]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
@@ -63,12 +64,18 @@ class Dimension:
             if any(type(value) is type(one) and value == one for one in self.choices):
                 return ""
             return f"must be one of {shown(self.choices)}"
-        number = int if self.type == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, number):
+        kind = Integral if self.type == "int" else Real
+        if isinstance(value, bool) or not isinstance(value, kind):
             return f"must be {'a whole number' if self.type == 'int' else 'a number'}"
         if self.low <= value <= self.high:
             return ""
         return f"must lie between {self.low} and {self.high}"
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as the dimension has it: numpy's numbers as Python's."""
+        if self.choices:
+            return value
+        return int(value) if self.type == "int" else float(value)
 
     def __repr__(self) -> str:
         if self.choices:

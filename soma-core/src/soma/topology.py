@@ -114,6 +114,16 @@ class Declaration:
         """The edges that may be cut."""
         return tuple(self._optional)
 
+    def copy(self) -> Declaration:
+        """Return a declaration that grows on its own, with the same filters."""
+        copied = Declaration()
+        copied.nodes = dict(self.nodes)
+        copied.version = self.version
+        copied._edges = dict(self._edges)
+        copied._optional = dict(self._optional)
+        copied._last_number = dict(self._last_number)
+        return copied
+
     def freeze(self) -> Topology:
         """Return what is declared now."""
         return Topology(nodes=dict(self.nodes), edges=self.edges)

@@ -47,17 +47,19 @@ def fit(
     y: Any = None,
     *,
     states: Mapping[str, NodeState],
+    report: RunReport,
     seed: Any = None,
     epochs: Any = 1,
     batch_size: Any = None,
     shuffle: Any = False,
     warm_start: bool = False,
     refresh: Any = (),
-) -> tuple[dict[str, NodeState], RunReport]:
+) -> dict[str, NodeState]:
     """Fit every node that learns.
 
     Returns:
-        Node id -> its new state, and what was done. Nothing of the caller's is changed.
+        Node id -> its new state. Nothing of the caller's is changed but the report, which is
+        written also where an error is raised.
 
     Raises:
         InvalidInput: the data, the seed or an option cannot be taken.
@@ -76,8 +78,7 @@ def fit(
         warm_start=warm_start,
         refresh=checks.check_refresh(program, refresh),
     )
-    run = _started(program, store, call)
-    return run.states, _finished(run)
+    return _done(program, store, call, report).states
 
 
 def forward(
@@ -86,14 +87,15 @@ def forward(
     x: Any,
     *,
     states: Mapping[str, NodeState],
+    report: RunReport,
     seed: Any = None,
     refresh: Any = (),
-) -> tuple[Any, RunReport]:
+) -> Any:
     """Run every node.
 
     Returns:
-        The output of the leaf, or a dict of them by node id where there are several; and what was
-        done.
+        The output of the leaf, or a dict of them by node id where there are several. The report is
+        written also where an error is raised.
 
     Raises:
         NotFittedError: nodes that learn have no state yet.
@@ -101,6 +103,7 @@ def forward(
         Exception: what a filter raises, with a note.
     """
     checks.check_fitted(program, states)
+    checks.check_input("x", x)
     call = Call(
         fitting=False,
         x=x,
@@ -108,19 +111,23 @@ def forward(
         states=states,
         refresh=checks.check_refresh(program, refresh),
     )
-    run = _started(program, store, call)
-    leaves = {program.ids[leaf]: run.results[leaf] for leaf in program.leaves}
-    value = next(iter(leaves.values())) if len(leaves) == 1 else leaves
-    return value, _finished(run)
+    results = _done(program, store, call, report).results
+    if len(program.leaves) == 1:
+        return results[program.leaves[0]]
+    return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
 
 
-def _started(program: Program, store: ActionStore | None, call: Call) -> Run:
+def _done(program: Program, store: ActionStore | None, call: Call, report: RunReport) -> Run:
     checks.check_targets(program)
     if store is not None:
         checks.check_cached(program)
         _read_identities(program)
-    run = Run(program, store, call)
-    run_all(run, Inputs())
+    run = Run(program, store, call, report)
+    started = call.clock()
+    try:
+        run_all(run, Inputs())
+    finally:
+        report.duration_ms = (call.clock() - started) * 1e3
     return run
 
 
@@ -136,10 +143,5 @@ def _read_identities(program: Program) -> None:
             except Nameless:
                 continue  # such a node runs every time
             except CacheConfigError:
-                del program.identities[program.ids[place]]
+                program.identities.pop(program.ids[place], None)  # read again the next time
                 raise
-
-
-def _finished(run: Run) -> RunReport:
-    run.report.duration_ms = (run.call.clock() - run.started) * 1e3
-    return run.report

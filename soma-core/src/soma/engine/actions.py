@@ -12,37 +12,22 @@ failed run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from soma.contracts import ActionRecord
 from soma.engine.calls import call_fit, call_forward
-from soma.engine.holding import is_held
-from soma.engine.keys import options_hash, output_key, rng_for, state_key
+from soma.engine.holding import Given, is_held
+from soma.engine.node_keys import Claimed, NodeKey, fit_key, forward_key, options_of, rng_of
+from soma.engine.program import Program
 from soma.engine.run import Run
 from soma.engine.states import NodeState
-from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue
+from soma.engine.telling import changed_itself, tell_if_different, tell_learned_inside
+from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue, private_copy
 from soma.errors import CodecError
 from soma.frame import Encoded, encode
-from soma.identity import Identity, differences
 from soma.values import Opaque
 
-__all__ = ["compute_output", "forward_key", "run_node"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """The key of one action, as far as it has one."""
-
-    key: str | None
-    """None: it cannot be keyed, and is computed every time."""
-    identity: Identity | None
-    recorded: bool
-    """Whether it may be looked up and recorded."""
-
-
-_UNKEYED = _Key(None, None, recorded=False)
+__all__ = ["compute_output", "run_node"]
 
 
 def run_node(run: Run, place: int, inputs: Any) -> None:
@@ -68,8 +53,9 @@ def _fit(run: Run, place: int, inputs: Any) -> NodeState:
     if run.program.entries[place].frozen and present is not None and present.loaded:
         run.let_input_go(place)
         return present
-    init = present if present is not None and (present.loaded or run.call.warm_start) else None
-    found = _fit_key(run, place, init)
+    goes_on = run.call.warm_start and not run.program.entries[place].frozen
+    init = present if present is not None and (present.loaded or goes_on) else None
+    found = fit_key(run, place, init)
     record = _recorded(run, place, "state", found)
     state = _held_state(run, record)
     if record is not None and state is not None:
@@ -77,50 +63,20 @@ def _fit(run: Run, place: int, inputs: Any) -> NodeState:
         run.done(place, "state", "hit", 0.0, record.bytes["state"])
         return state
     x = inputs(run, place)
-    with _Claimed(run, found):
+    with Claimed(run, found):
         again = _recorded(run, place, "state", found) if found.recorded else None
         state = _held_state(run, again)
         if again is not None and state is not None:  # another has computed it meanwhile
             run.done(place, "state", "hit", 0.0, again.bytes["state"])
             return state
-        return _compute_state(run, place, found, x, init, before=again or record)
-
-
-def _fit_key(run: Run, place: int, init: NodeState | None) -> _Key:
-    traits = run.program.traits[place]
-    wants_rng = "rng" in traits.fit_takes
-    if run.store is None and not wants_rng:
-        return _UNKEYED
-    identity = run.identity_of(place)
-    x, y = run.input_hash(place), run.hash_of(run.y, "")
-    start: str | None = None
-    if init is not None and "state" in traits.fit_takes:
-        start = init.hash()
-        if not start:
-            return _Key(None, identity, recorded=False)
-    if identity is None or not x or not y:
-        return _Key(None, identity, recorded=False)
-    key = state_key(
-        identity,
-        init=start,
-        x=x,
-        y=y,
-        options=options_hash(_options(run, place)),
-        seed=run.seed_of(place),
-    )
-    return _Key(key, identity, recorded=run.store is not None)
-
-
-def _options(run: Run, place: int) -> dict[str, Any]:
-    """Return the fit options that reach a node: those that its fit names."""
-    takes = run.program.traits[place].fit_takes
-    return {name: value for name, value in run.call.options.items() if name in takes}
+        before = run.lookup(found.key) if found.recorded else None
+        return _compute_state(run, place, found, x, init, before=before)
 
 
 def _compute_state(
     run: Run,
     place: int,
-    found: _Key,
+    found: NodeKey,
     x: Any,
     init: NodeState | None,
     *,
@@ -128,32 +84,35 @@ def _compute_state(
 ) -> NodeState:
     program = run.program
     traits = program.traits[place]
-    extras: dict[str, Any] = _options(run, place)
+    extras: dict[str, Any] = options_of(run, place)
     if "rng" in traits.fit_takes:
-        extras["rng"] = _rng(run, place, found)
+        extras["rng"] = rng_of(run, place, found)
     if "state" in traits.fit_takes:
         extras["state"] = None if init is None else init.take()
     y = run.y.take()
     run.check_stopped()
+    private = _private_attributes(program.filters[place])
     started = run.call.clock()
     learned = call_fit(program, place, x, y, extras)
     duration_ms = (run.call.clock() - started) * 1e3
     run.refreshed.add((place, "state"))
-    if learned is None:
-        _tell_learned_nothing(run, place)
+    if learned is None or (
+        type(learned) is dict and not learned and _differs(private, program, place)
+    ):
+        tell_learned_inside(run, place, learned)
         run.done(place, "state", "computed", duration_ms, 0)
-        return NodeState.unshown()
+        return NodeState.unshown(learned)
     if run.store is None:
         run.done(place, "state", "computed", duration_ms, 0)
         return NodeState.of(learned)
     encoded = _encoded(run, place, learned)
-    outcome = "computed" if before is None else "recomputed"
+    outcome = "computed" if before is None or _is_refreshed(run, place) else "recomputed"
     run.done(place, "state", outcome, duration_ms, encoded.nbytes if encoded is not None else 0)
     if encoded is None:
         return NodeState.as_is(learned)
-    if found.recorded and not _changed_itself(run, place, found, "fit"):
-        _tell_if_different(run, place, "state", before, encoded)
-        if _write(run, place, encoded):
+    if found.recorded and not changed_itself(run, place, found, "fit"):
+        tell_if_different(run, place, "state", before, encoded)
+        if run.write(place, encoded):
             _commit(run, place, "state", found, encoded, duration_ms=duration_ms)
             state = NodeState.stored(run.store, encoded.digest)
             if state is not None:
@@ -173,15 +132,18 @@ def _forward(run: Run, place: int, inputs: Any) -> VirtualValue:
     if run.store is None:
         return compute_output(run, place, found, inputs(run, place), outcome="computed")
     fixed = run.fixed.get(place)
-    if fixed is not None and fixed.key == found.key:
+    if fixed is not None and fixed.basis and fixed.basis == found.basis:
         run.let_input_go(place)
         return fixed
     record = _recorded(run, place, "output", found)
     if record is not None:
-        run.let_input_go(place)
+        if run.uses[place] and not run.has(record.outputs["output"]):
+            run.holding.add(place)
+        else:
+            run.let_input_go(place)
         return _hit(run, place, record)
     x = inputs(run, place)
-    with _Claimed(run, found):
+    with Claimed(run, found):
         record = _recorded(run, place, "output", found) if found.recorded else None
         if record is not None:  # another has computed it meanwhile
             return _hit(run, place, record)
@@ -192,36 +154,16 @@ def _hit(run: Run, place: int, record: ActionRecord) -> VirtualValue:
     digest, nbytes = record.outputs["output"], record.bytes["output"]
     run.done(place, "output", "hit", 0.0, nbytes)
     return VirtualValue(
-        NOT_IN_HAND, digest=digest, nbytes=nbytes, uses=run.uses[place], key=record.key
+        NOT_IN_HAND,
+        digest=digest,
+        nbytes=nbytes,
+        uses=run.uses[place],
+        basis=record.key,
+        kept_by=run.store,
     )
 
 
-def forward_key(run: Run, place: int) -> _Key:
-    """Return the key of a node's forward. The object that it is given must not have been taken."""
-    traits = run.program.traits[place]
-    wants_rng = "rng" in traits.forward_takes
-    if run.store is None and not wants_rng:
-        return _UNKEYED
-    state = run.states.get(run.program.ids[place]) if traits.trainable else None
-    seed = run.seed_of(place)
-    recorded = (
-        run.store is not None
-        and traits.cacheable
-        and (traits.deterministic or run.call.seed is not None)
-        and (state is None or state.shown)
-    )
-    if not recorded and not wants_rng:
-        return _UNKEYED
-    identity = run.identity_of(place)
-    x = run.input_hash(place)
-    state_hash = None if state is None else state.hash()
-    if identity is None or not x or (state is not None and not state_hash):
-        return _Key(None, identity, recorded=False)
-    key = output_key(identity, state=state_hash, x=x, seed=seed)
-    return _Key(key, identity, recorded=recorded)
-
-
-def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -> VirtualValue:
+def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str) -> VirtualValue:
     """Forward a node and keep what it gives.
 
     Args:
@@ -234,16 +176,18 @@ def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -
     program = run.program
     id_, traits = program.ids[place], program.traits[place]
     state = run.states[id_].take() if traits.trainable else None
-    extras = {"rng": _rng(run, place, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
+    extras = {"rng": rng_of(run, place, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
     run.check_stopped()
     clock = run.call.clock
+    given = Given(x).count()
     started = clock()
     made = call_forward(program, place, x, state, extras)
     duration_ms = (clock() - started) * 1e3
-    owned = type(made) in IMMUTABLE or not is_held(made, x)
+    if type(made) not in IMMUTABLE and type(made) is not Opaque and is_held(made, given):
+        made = private_copy(made)  # at once: its producer may write into it when it is called again
     if run.store is None:
         run.done(place, "output", outcome, duration_ms, 0)
-        return VirtualValue(made, uses=run.uses[place], owned=owned, key=found.key)
+        return VirtualValue(made, uses=run.uses[place])
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0
     run.done(place, "output", outcome, duration_ms, nbytes)
@@ -252,15 +196,18 @@ def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -
         digest="" if encoded is None else encoded.digest,
         nbytes=nbytes,
         uses=run.uses[place],
-        owned=owned,
-        key=found.key,
+        sticky=place in run.sticky or not (traits.deterministic or found.recorded),
+        basis=found.basis,
     )
     value.unhashable = encoded is None
     run.refreshed.add((place, "output"))
-    if encoded is not None and found.recorded and not _changed_itself(run, place, found, "forward"):
+    if encoded is not None and found.recorded and not changed_itself(run, place, found, "forward"):
         if found.key is not None:
-            _tell_if_different(run, place, "output", run.lookup(found.key), encoded)
-        if not run.keeps_output(place, nbytes, duration_ms) or _write(run, place, encoded):
+            tell_if_different(run, place, "output", run.lookup(found.key), encoded)
+        keeps = run.keeps_output(place, nbytes, duration_ms)
+        if keeps and run.write(place, encoded):
+            value.kept_by = run.store
+        if value.kept_by is not None or not keeps:
             _commit(run, place, "output", found, encoded, duration_ms=duration_ms)
     return value
 
@@ -268,7 +215,7 @@ def compute_output(run: Run, place: int, found: _Key, x: Any, *, outcome: str) -
 _NO_EXTRAS: Mapping[str, Any] = {}
 
 
-def _recorded(run: Run, place: int, what: str, found: _Key) -> ActionRecord | None:
+def _recorded(run: Run, place: int, what: str, found: NodeKey) -> ActionRecord | None:
     """Return the record of an action, unless it shall be computed anew."""
     if not found.recorded:
         return None
@@ -276,47 +223,6 @@ def _recorded(run: Run, place: int, what: str, found: _Key) -> ActionRecord | No
         return None
     record = run.lookup(found.key)
     return record if record is not None and what in record.outputs else None
-
-
-def _rng(run: Run, place: int, found: _Key) -> Any:
-    """Return the generator of an action. Without a key it depends on what is known of the node."""
-    if found.key is not None:
-        return rng_for(found.key)
-    if found.identity is not None:
-        return rng_for(output_key(found.identity, state=None, x="", seed=run.seed_of(place)))
-    seed = run.seed_of(place)
-    return rng_for(f"{0 if seed is None else seed & (1 << 64) - 1:x}")
-
-
-class _Claimed:
-    """Holds the claim on a key, so that it can be let go from outside when the run is abandoned.
-
-    A class, since contextlib's generator form assigns to ``__traceback__``, which a frozen
-    exception refuses.
-    """
-
-    __slots__ = ("_claim", "_run")
-
-    def __init__(self, run: Run, found: _Key) -> None:
-        self._run = run
-        self._claim: AbstractContextManager[None] | None = None
-        if found.recorded and run.store is not None and found.key is not None:
-            self._claim = run.store.claim(found.key)
-
-    def __enter__(self) -> None:
-        if self._claim is not None:
-            self._run.claims.add(self._claim)
-            try:
-                self._claim.__enter__()
-                self._run.check_stopped()
-            except BaseException:
-                self.__exit__()
-                raise
-
-    def __exit__(self, *error: object) -> None:
-        if self._claim is not None:
-            self._claim.__exit__(None, None, None)
-            self._run.claims.discard(self._claim)
 
 
 def _encoded(run: Run, place: int, made: Any) -> Encoded | None:
@@ -331,22 +237,10 @@ def _encoded(run: Run, place: int, made: Any) -> Encoded | None:
     return encoded
 
 
-def _write(run: Run, place: int, encoded: Encoded) -> bool:
-    store = run.store
-    if store is None:
-        return False
-    try:
-        store.write((encoded.header, encoded.buffers), encoded.digest)
-    except (OSError, MemoryError) as error:
-        run.not_kept(place, error)
-        return False
-    return True
-
-
 def _commit(
-    run: Run, place: int, what: str, found: _Key, encoded: Encoded, *, duration_ms: float
+    run: Run, place: int, what: str, found: NodeKey, encoded: Encoded, *, duration_ms: float
 ) -> None:
-    if run.store is None or found.key is None or found.identity is None:
+    if found.key is None or found.identity is None:
         return
     record = ActionRecord(
         key=found.key,
@@ -357,52 +251,18 @@ def _commit(
         parts=found.identity.parts,
         pickled=encoded.pickled,
     )
-    try:
-        run.store.commit(record)
-    except OSError as error:
-        run.not_kept(place, error)
+    run.commit(place, record)
 
 
-def _changed_itself(run: Run, place: int, found: _Key, phase: str) -> bool:
-    """Say whether the call changed the node's own config: then its result is not its key's."""
-    now, then = run.identity_of(place), found.identity
-    if now is None or then is None or now.config == then.config:
-        return False
-    changed = [one for one in differences(then, now) if one.startswith("attribute ")]
-    id_, label = run.program.ids[place], run.program.traits[place].label
-    run.notice(
-        "NodeNotKept",
-        id_,
-        f"{id_!r} ({label}) changes itself during {phase} ({', '.join(changed)}), so this {phase} "
-        "is not recorded and runs every time. Return what is learned from fit, or prefix the name "
-        "with '_' if results do not depend on it",
-        once=(id_, label, phase, tuple(changed)),
-    )
-    return True
+def _is_refreshed(run: Run, place: int) -> bool:
+    return run.program.ids[place] in run.call.refresh
 
 
-def _tell_learned_nothing(run: Run, place: int) -> None:
-    id_, label = run.program.ids[place], run.program.traits[place].label
-    run.notice(
-        "NodeNotKept",
-        id_,
-        f"{id_!r} ({label}): fit returned None, so what it learned cannot be kept, and it runs "
-        "every time: return what it learned, or {} if it learns nothing",
-        once=(id_, label, "None") if run.store is not None else None,
-    )
+def _private_attributes(node: Any) -> dict[str, Any]:
+    return {name: one for name, one in getattr(node, "__dict__", {}).items() if name[:1] == "_"}
 
 
-def _tell_if_different(
-    run: Run, place: int, what: str, before: ActionRecord | None, encoded: Encoded
-) -> None:
-    if before is None or before.outputs.get(what) == encoded.digest:
-        return
-    id_, label = run.program.ids[place], run.program.traits[place].label
-    run.notice(
-        "NodeNotDeterministic",
-        id_,
-        f"{id_!r} ({label}) is not deterministic: computed again from the same input, its {what} "
-        "is another. The new one replaces the old, and what depends on it is looked up again. Say "
-        "_deterministic = False, or take randomness from rng",
-        once=(id_, label, what),
-    )
+def _differs(before: dict[str, Any], program: Program, place: int) -> bool:
+    """Say whether a fit has added or rebound a private attribute."""
+    now = _private_attributes(program.filters[place])
+    return any(before.get(name, program) is not one for name, one in now.items())

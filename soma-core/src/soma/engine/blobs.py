@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -76,16 +75,22 @@ def private_frame(header: bytes, buffers: Sequence[memoryview]) -> Frame:
 class _Map(mmap.mmap):
     """A map that gives its descriptor back when the last array in it is gone."""
 
+    counted = False  # one that could not be made is finalized as well
+
     def __del__(self) -> None:
-        descriptors.release()
+        if self.counted:
+            descriptors.release()
 
 
 def _map(fd: int, size: int) -> Any:
     if descriptors.reserve():
         try:
-            return _Map(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            made = _Map(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError:  # other code of this process has taken the rest
             descriptors.release()
+        else:
+            made.counted = True
+            return made
     fresh = bytearray(size)
     _read_into(fd, memoryview(fresh))
     return fresh
@@ -103,12 +108,12 @@ def _write_file(buffers: Sequence[memoryview]) -> int:
         return -1
     fd = -1
     try:
-        fd = _anonymous_file()
+        fd, sealable = _anonymous_file()
         for buffer in buffers:
             done = 0
             while done < len(buffer):
                 done += os.write(fd, buffer[done:])
-        if sys.platform == "linux":
+        if sealable:
             fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
     except OSError:  # no memory for it, or not one descriptor
         descriptors.release()
@@ -123,9 +128,10 @@ def _write_file(buffers: Sequence[memoryview]) -> int:
     return fd
 
 
-def _anonymous_file() -> int:
+def _anonymous_file() -> tuple[int, bool]:
+    """Return (descriptor, whether it can be sealed against writing)."""
     if hasattr(os, "memfd_create"):
         with suppress(OSError):  # a sandbox may refuse it
-            return os.memfd_create("soma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            return os.memfd_create("soma", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), True
     with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+        return os.dup(file.fileno()), False

@@ -12,7 +12,7 @@ from soma.engine.program import Program
 from soma.engine.values import IMMUTABLE
 from soma.errors import InvalidOutput
 
-__all__ = ["call_fit", "call_forward"]
+__all__ = ["call_fit", "call_forward", "is_read_once"]
 
 
 def call_fit(program: Program, place: int, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
@@ -26,7 +26,7 @@ def call_fit(program: Program, place: int, x: Any, y: Any, extras: Mapping[str, 
     try:
         found = node.fit(x, y, **extras)
     except Exception as error:
-        _add_note(error, program, place, "fit", _on_nothing(error, x, y))
+        _add_note(error, program, place, "fit", (x, y))
         raise
     _refuse_once_only(program, place, "fit", found)
     return found
@@ -45,19 +45,22 @@ def call_forward(
     try:
         found = node(x, **extras) if traits.is_function else node.forward(x, state, **extras)
     except Exception as error:
-        _add_note(error, program, place, "forward", _on_nothing(error, x, x))
+        _add_note(error, program, place, "forward", (x, x))
         raise
     if type(found) not in IMMUTABLE:
         _refuse_once_only(program, place, "forward", found)
     return found
 
 
-def _add_note(error: Exception, program: Program, place: int, phase: str, remark: str) -> None:
+def _add_note(
+    error: Exception, program: Program, place: int, phase: str, given: tuple[Any, Any]
+) -> None:
     """Say in which node it happened; once, and where the exception can carry it."""
-    note = f"in node {program.ids[place]!r} ({program.traits[place].label}), during {phase}{remark}"
-    if note not in getattr(error, "__notes__", ()):
-        with suppress(Exception):  # a frozen exception takes no note, and stays what it is
-            error.add_note(note)
+    with suppress(Exception):  # somebody else's class: it may refuse a note, or to be read
+        remark = _on_nothing(error, *given)
+        note = f"in node {program.ids[place]!r} ({program.traits[place].label}), during {phase}"
+        if note + remark not in getattr(error, "__notes__", ()):
+            error.add_note(note + remark)
 
 
 def _on_nothing(error: Exception, x: Any, y: Any) -> str:
@@ -69,12 +72,16 @@ def _on_nothing(error: Exception, x: Any, y: Any) -> str:
     return "; y is None: g.fit was given no labels" if y is None else ""
 
 
+def is_read_once(cls: type) -> bool:
+    """Say whether objects of a class are used up by reading them, and cannot be written down."""
+    once = any(hasattr(cls, method) for method in ("__next__", "__anext__", "__await__"))
+    return once and find_codec(cls) is None
+
+
 def _refuse_once_only(program: Program, place: int, phase: str, found: Any) -> None:
     """Refuse what can be read only once: it could be neither kept nor given to two nodes."""
     cls = type(found)
-    if not any(hasattr(cls, method) for method in ("__next__", "__anext__", "__await__")):
-        return
-    if find_codec(cls) is not None:
+    if not is_read_once(cls):
         return
     if isinstance(found, CoroutineType):
         found.close()  # or Python would warn that nobody has awaited it

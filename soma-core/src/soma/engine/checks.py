@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from soma.engine.calls import is_read_once
 from soma.engine.program import Program
 from soma.engine.states import NodeState
+from soma.engine.values import IMMUTABLE
 from soma.errors import (
     GraphError,
     InvalidInput,
@@ -23,6 +25,7 @@ __all__ = [
     "check_cached",
     "check_data",
     "check_fitted",
+    "check_input",
     "check_learners",
     "check_options",
     "check_refresh",
@@ -70,10 +73,10 @@ def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
     Raises:
         UnknownNode: there is no node of that id.
     """
-    if refresh == ():
-        return frozenset()
     if isinstance(refresh, bool):
         return frozenset(program.ids) if refresh else frozenset()
+    if isinstance(refresh, tuple) and not refresh:
+        return frozenset()
     wanted = (refresh,) if isinstance(refresh, str) else refresh
     try:
         ids = frozenset(wanted)
@@ -95,6 +98,8 @@ def check_data(program: Program, x: Any, y: Any) -> None:
         InvalidInput: x and y have different lengths, y is None where a fit has no default for it,
             or x is None where a node that learns gets it.
     """
+    check_input("x", x)
+    check_input("y", y)
     rows, labels = _rows(x), _rows(y)
     if rows is not None and labels is not None and rows != labels:
         raise InvalidInput(
@@ -112,6 +117,20 @@ def check_data(program: Program, x: Any, y: Any) -> None:
             raise InvalidInput(
                 f"Node {id_!r} ({traits.label}) learns from the input of the graph, and x is None"
             )
+
+
+def check_input(name: str, value: Any) -> None:
+    """Refuse what can be read only once: the first node would use it up.
+
+    Raises:
+        InvalidInput: it is a generator, an iterator or a coroutine, and has no codec.
+    """
+    cls = type(value)
+    if cls not in IMMUTABLE and is_read_once(cls):
+        raise InvalidInput(
+            f"{name} is a {cls.__name__}, which can be read only once, and the first node would "
+            "use it up. Give a list or an array, or soma.Opaque around it"
+        )
 
 
 def _rows(value: Any) -> int | None:

@@ -38,15 +38,15 @@ class Claims:
         """Return a context manager that holds ``key``."""
         return Claim(self, key)
 
-    def _take(self, claim: Claim) -> bool:
-        """Wait until the key is free and take it; False: the thread goes on without."""
+    def _take(self, claim: Claim) -> None:
+        """Wait until the key is free and take it; or go on without, where one is held already."""
         me = threading.get_ident()
         told = False
         deadline = monotonic() + TELL_AFTER_S
         with self._changed:
             while claim.key in self._held:
                 if any(one.owner == me for one in self._held.values()):
-                    return False
+                    return
                 self._changed.wait(_WAIT_S)
                 if not told and claim.key in self._held and monotonic() > deadline:
                     told = True
@@ -54,7 +54,6 @@ class Claims:
             claim.owner = me
             claim.who = threading.current_thread().name
             self._held[claim.key] = claim
-            return True
 
     def _let_go(self, claim: Claim) -> None:
         with self._changed:

@@ -13,26 +13,34 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from typing import Protocol
 
 __all__ = ["enter", "leave"]
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-_busy: set[threading.Thread] = set()
 
 
-def enter() -> None:
-    """Mark the current thread as one in which user code runs."""
-    _busy.add(threading.current_thread())
+class _Run(Protocol):
+    stopped: bool
+    """Whether the run was abandoned."""
+
+
+_busy: dict[threading.Thread, _Run] = {}
+
+
+def enter(run: _Run) -> None:
+    """Mark the current thread as one in which user code runs, for a run."""
+    _busy[threading.current_thread()] = run
 
 
 def leave() -> None:
     """Take the mark away."""
-    _busy.discard(threading.current_thread())
+    _busy.pop(threading.current_thread(), None)
 
 
 @atexit.register
 def _leave() -> None:
-    if not any(thread.is_alive() for thread in list(_busy)):
+    if not any(run.stopped and thread.is_alive() for thread, run in list(_busy.items())):
         return
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

@@ -69,4 +69,4 @@ def rng_for(key: str) -> Any:
 
 
 def _seed(seed: int | None) -> str | None:
-    return None if seed is None else f"seed {seed}"
+    return None if seed is None else f"seed {seed:x}"

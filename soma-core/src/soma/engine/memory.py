@@ -89,13 +89,19 @@ class MemoryStore:
             self._blobs.move_to_end(digest)
         return blob.frame()
 
+    def has(self, digest: str) -> bool:
+        """Say whether a blob is there."""
+        return digest in self._blobs
+
     def commit(self, record: ActionRecord) -> None:
         """Make the record visible."""
         with self._lock:
             self._records[record.key] = record
             self._records.move_to_end(record.key)
             while len(self._records) > _MAX_RECORDS:
-                self._records.popitem(last=False)
+                key, oldest = self._records.popitem(last=False)
+                if key in self._pins.values():
+                    self._records[key] = oldest
 
     def claim(self, key: str) -> AbstractContextManager[None]:
         """Hold ``key`` while computing it, so that others wait for the result."""
@@ -160,16 +166,17 @@ class MemoryStore:
             if (record := self._records.get(key)) is not None
             for digest in record.outputs.values()
         }
-        freed = 0
-        for digest, blob in list(self._blobs.items()):
+        freed, going = 0, []
+        for digest, blob in self._blobs.items():
             if self._bytes - freed <= limit:
                 break
             if digest != spare and digest not in pinned:
                 freed += blob.nbytes
-                if not dry_run:
-                    del self._blobs[digest]
+                going.append(digest)
         if not dry_run:
             self._bytes -= freed
+            for digest in going:
+                del self._blobs[digest]
         return freed
 
 

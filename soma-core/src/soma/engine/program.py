@@ -7,7 +7,7 @@ that feed it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,8 @@ class Program:
     """Whether some trainable node lies below: only these forward during a fit."""
     settled: tuple[bool, ...]
     """Whether neither the node nor one above it can change while the graph trains."""
+    slow: set[int] = field(default_factory=set)
+    """Nodes that were once slow; grows from run to run."""
 
     def identity(self, place: int) -> NodeIdentity:
         """Return what reads the identity of a node."""

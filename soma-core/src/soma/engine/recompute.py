@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from soma.engine.actions import compute_output, forward_key
+from soma.engine.actions import compute_output
+from soma.engine.node_keys import Claimed, forward_key
 from soma.engine.run import Run
 from soma.engine.values import NOT_IN_HAND, VirtualValue, read_value
 
@@ -25,12 +26,11 @@ __all__ = ["Changed", "Inputs"]
 
 
 class Changed(Exception):  # a signal to the engine, not an error
-    """An output came out differently than it had been recorded."""
+    """Outputs came out differently than they had been recorded."""
 
-    def __init__(self, place: int, value: VirtualValue) -> None:
-        super().__init__(place)
-        self.place = place
-        self.value = value
+    def __init__(self, values: Mapping[int, VirtualValue]) -> None:
+        super().__init__(sorted(values))
+        self.values = values
 
 
 class Inputs:
@@ -58,7 +58,7 @@ class Inputs:
             Changed: something came out differently than it had been recorded.
         """
         self.ensure(run, run.program.leaves)
-        return {leaf: run.outputs[leaf].take() for leaf in run.program.leaves}
+        return {leaf: run.take(leaf) for leaf in run.program.leaves}
 
     def ensure(self, run: Run, places: Iterable[int]) -> None:
         """Have outputs in hand, all of which are still to be taken by whoever asks.
@@ -73,14 +73,13 @@ class Inputs:
             again = _missing_above(run, missing)
             while again and not _reserved(run, again):  # somebody took the last of one just now
                 again = _missing_above(run, missing)
-            for one in sorted(again):
-                _make_again(run, one)
+            _make_all_again(run, sorted(again))
 
 
 def _gathered(run: Run, sources: tuple[int, ...]) -> Any:
     if len(sources) == 1:
-        return run.outputs[sources[0]].take()
-    return {run.program.ids[one]: run.outputs[one].take() for one in sources}
+        return run.take(sources[0])
+    return {run.program.ids[one]: run.take(one) for one in sources}
 
 
 def _missing_above(run: Run, places: list[int]) -> set[int]:
@@ -110,24 +109,58 @@ def _is_here(run: Run, place: int) -> bool:
 
 def _reserved(run: Run, again: set[int]) -> bool:
     """Count the walk among the takers of what it needs; False if some of that is gone by now."""
-    takers = Counter(source for one in again for source in run.program.before[one])
+    takers = Counter(
+        source
+        for one in again
+        if one not in run.holding  # which have a claim on what feeds them
+        for source in run.program.before[one]
+    )
     for place, count in takers.items():
         run.outputs[place].let_go(-count)
-    if all(place in again or run.outputs[place].in_hand for place in takers):
+    sources = {source for one in again for source in run.program.before[one]}
+    if all(place in again or run.outputs[place].in_hand for place in sources):
         return True
     for place, count in takers.items():
         run.outputs[place].let_go(count)
     return False
 
 
-def _make_again(run: Run, place: int) -> None:
+def _make_all_again(run: Run, places: list[int]) -> None:
+    """Make values again, in the order of the plan; those below a changed one are left out.
+
+    Raises:
+        Changed: some came out differently. All of them at once, so that the run starts over once.
+    """
+    changed: dict[int, VirtualValue] = {}
+    left_out: set[int] = set()
+    for place in places:
+        if not left_out.isdisjoint(run.program.before[place]):
+            left_out.add(place)
+            continue
+        value = _make_again(run, place)
+        if value is not None:
+            changed[place] = value
+            left_out.add(place)
+    if changed:
+        raise Changed(changed)
+
+
+def _make_again(run: Run, place: int) -> VirtualValue | None:
+    """Make one value again; return it if it is another than the one that was known."""
     known = run.outputs[place]
-    sources = run.program.before[place]
-    x = _gathered(run, sources) if sources else run.x.take_beside()
-    id_ = run.program.ids[place]
-    run.notice("NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again")
-    value = compute_output(run, place, forward_key(run, place), x, outcome="recomputed")
+    id_, sources = run.program.ids[place], run.program.before[place]
+    run.stops_holding(place)  # what it held is taken now
+    found = forward_key(run, place)
+    with Claimed(run, found):
+        if _is_here(run, place):  # another has made it meanwhile
+            run.let_input_go(place)
+            return None
+        x = _gathered(run, sources) if sources else run.x.take_beside()
+        run.notice("NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again")
+        value = compute_output(run, place, found, x, outcome="recomputed")
     if known.digest and value.digest != known.digest:
         value.sticky = True
-        raise Changed(place, value)
-    known.give(value.peek(), owned=value.owned)
+        return value
+    known.kept_by = value.kept_by
+    known.give(value.peek())
+    return None

@@ -21,6 +21,7 @@ from soma.engine.report import NodeRun, Notice, RunReport
 from soma.engine.states import NodeState
 from soma.engine.values import VirtualValue
 from soma.errors import Nameless, describe_error
+from soma.frame import Encoded
 from soma.identity import Identity
 
 __all__ = ["Call", "Run", "Stopped"]
@@ -53,30 +54,49 @@ class Call:
 class Run:
     """The state of one call."""
 
-    def __init__(self, program: Program, store: ActionStore | None, call: Call) -> None:
+    def __init__(
+        self, program: Program, store: ActionStore | None, call: Call, report: RunReport
+    ) -> None:
         self.program = program
         self.store = store
         self.call = call
-        self.report = RunReport("fit" if call.fitting else "forward")
+        self.report = report
         self.stopped = False
         self.claims: set[AbstractContextManager[None]] = set()
         self.fixed: dict[int, VirtualValue] = {}
-        """Outputs that differ from what had been recorded, and hold for the rest of this call."""
+        """Outputs that hold for the rest of this call, as long as they are made from the same:
+        those that differ from what had been recorded, and those that cannot be made again."""
+        self.sticky: set[int] = set()
+        """Nodes that came out differently once: what they make stays in hand."""
+        self.made: set[tuple[str, str]] = set()
+        """(id, what) that were computed before the run started over."""
         self.refreshed: set[tuple[int, str]] = set()
         """(place, what) that was asked to be computed anew and has been."""
         self.results: dict[int, Any] = {}
         """Leaf -> what it gave, when all is done."""
-        self.started = call.clock()
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget what was found so far, but for what is fixed."""
-        call, program = self.call, self.program
         self.uses = program.uses_in_fit if call.fitting else program.uses_in_forward
         self.x = VirtualValue(call.x, uses=self.uses[-1], owned=False, sticky=True)
         self.y = VirtualValue(call.y, uses=len(program.learners), owned=False, sticky=True)
-        self.outputs: list[VirtualValue] = [_NOTHING] * len(program.ids)
-        self.states: dict[str, NodeState] = {} if call.fitting else dict(call.states)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.outputs: list[VirtualValue] = [_NOTHING] * len(self.program.ids)
+        self.holding: set[int] = set()
+        """Known outputs whose blob is gone: they keep their claim on what feeds them until their
+        own takers are served, or each of them would have it made again."""
+        self.states: dict[str, NodeState] = {} if self.call.fitting else dict(self.call.states)
+
+    def start_over(self, changed: Mapping[int, VirtualValue]) -> None:
+        """Forget what was found so far, but for what holds for the rest of the call."""
+        for place, value in enumerate(self.outputs):
+            if value.sticky:
+                self.fixed[place] = value
+        self.fixed.update(changed)
+        self.sticky.update(changed)
+        rows = [row for row in self.report.actions if row.outcome != "hit"]
+        self.made.update((row.node, row.what) for row in rows)
+        self.report.actions[:] = rows
+        self._begin()
 
     def seed_of(self, place: int) -> int | None:
         """Return the seed as far as it concerns a node."""
@@ -112,21 +132,37 @@ class Run:
         found = value.digest or value.hash()
         if not found and value.in_hand and self.store is not None and not id_:
             name = value.type_name()
+            which = "y is, or holds" if value is self.y else "the input of the graph is, or holds"
             message = (
-                f"the input of the graph is, or holds, something that nothing says how to write "
-                f"down ({name}): nothing that depends on it is kept. Register a codec: "
-                "soma.codec(kind, type, dump=..., load=...)"
+                f"{which}, something that nothing says how to write down ({name}): what depends on "
+                "it is not kept. Register a codec: soma.codec(kind, type, dump=..., load=...)"
             )
             self.notice("NodeNotKept", "", message, once=("input", name))
         return found
 
+    def take(self, place: int) -> Any:
+        """Return the output of a node for one of its takers. It must be in hand."""
+        found = self.outputs[place].take()
+        if self.outputs[place].uses <= 0 and self.stops_holding(place):
+            self.let_input_go(place)
+        return found
+
     def let_input_go(self, place: int) -> None:
-        """A node does not need the object that it would be given."""
-        sources = self.program.before[place]
-        if not sources:
-            self.x.let_go()
-        for one in sources:
-            self.outputs[one].let_go()
+        """A node does not need the object that it would be given; nor, then, do some above it."""
+        stack = [place]
+        while stack:
+            for source in self.program.before[stack.pop()]:
+                self.outputs[source].let_go()
+                if self.outputs[source].uses <= 0 and self.stops_holding(source):
+                    stack.append(source)
+
+    def stops_holding(self, place: int) -> bool:
+        """End a node's claim on what feeds it; False if it has none. True for one thread only."""
+        try:
+            self.holding.remove(place)
+        except KeyError:
+            return False
+        return True
 
     def lookup(self, key: str | None) -> ActionRecord | None:
         """Return what is recorded under a key."""
@@ -134,9 +170,51 @@ class Run:
             return None
         try:
             return self.store.lookup(key)
-        except OSError as error:
-            self.notice("NodeNotKept", "", f"the cache cannot be read: {error}", once="lookup")
+        except Exception as error:  # noqa: BLE001  # nothing kept is worth a failed run
+            self._broken("looked up", error)
             return None
+
+    def has(self, digest: str) -> bool:
+        """Say whether the store seems to have a blob."""
+        try:
+            return self.store is not None and self.store.has(digest)
+        except Exception:  # noqa: BLE001  # as above
+            return False
+
+    def claim(self, key: str) -> AbstractContextManager[None] | None:
+        """Return the claim on a key; None where the store cannot give one."""
+        if self.store is None:
+            return None
+        try:
+            return self.store.claim(key)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._broken("claimed", error)
+            return None
+
+    def write(self, place: int, encoded: Encoded) -> bool:
+        """Keep a frame; False, and a line, where that cannot be."""
+        if self.store is None:
+            return False
+        try:
+            self.store.write((encoded.header, encoded.buffers), encoded.digest)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.not_kept(place, error)
+            return False
+        return True
+
+    def commit(self, place: int, record: ActionRecord) -> None:
+        """Make a record visible; a line, where that cannot be."""
+        if self.store is None:
+            return
+        try:
+            self.store.commit(record)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.not_kept(place, error)
+
+    def _broken(self, what: str, error: Exception) -> None:
+        text = describe_error(error)
+        message = f"nothing can be {what} in the cache, so it is computed: {text}"
+        self.notice("NodeNotKept", "", message, once=(what, text))
 
     def keeps_output(self, place: int, nbytes: int, duration_ms: float) -> bool:
         """Say whether an output is worth its bytes."""
@@ -150,6 +228,8 @@ class Run:
 
     def done(self, place: int, what: str, outcome: str, duration_ms: float, nbytes: int) -> None:
         """Enter one action into the report."""
+        if outcome == "hit" and (self.program.ids[place], what) in self.made:
+            return  # this very call has computed it, before it started over
         self.report.actions.append(
             NodeRun(self.program.ids[place], what, outcome, duration_ms, nbytes)
         )

@@ -1,6 +1,7 @@
 """Which node runs when: by ready counts, without barriers and without recursion.
 
-    one thread   the calling one, until two nodes are ready and one has been slow
+    one thread   the calling one, until two nodes are ready and one has been slow, or both were so
+                 in an earlier run
     threads      a few daemon threads pull from one deque; the calling thread only waits
 
 Threads are started only when there is something to gain; where nodes prove quick after all, the
@@ -49,8 +50,7 @@ def run_all(run: Run, inputs: Inputs) -> None:
             if not run.call.fitting:
                 run.results = inputs.results(run)
         except Changed as changed:
-            run.fixed[changed.place] = changed.value
-            run.begin()
+            run.start_over(changed.values)
         except BaseException:
             run.abandon()
             raise
@@ -77,12 +77,15 @@ class _Schedule:
     def run(self) -> None:
         clock, run, inputs = self.graph_run.call.clock, self.graph_run, self.inputs
         ready, waiting, after = self.ready, self.waiting, run.program.after
-        slow_s, began = 0.0, clock()
+        known_slow, slow_s, began = run.program.slow, 0.0, clock()
         now = began
         while ready:
-            if slow_s and len(ready) > 1 and slow_s > _SLOW_SHARE * (now - began):
+            if len(ready) > 1 and (
+                (slow_s and slow_s > _SLOW_SHARE * (now - began))
+                or (known_slow and ready[-1] in known_slow and ready[-2] in known_slow)
+            ):
                 self._run_threads()
-                slow_s, began = 0.0, clock()
+                known_slow, slow_s, began = set(), 0.0, clock()  # they may all be hits this time
                 now = began
                 continue
             place = ready.pop()
@@ -90,6 +93,7 @@ class _Schedule:
             started, now = now, clock()
             if now - started > SLOW_S:
                 slow_s += now - started
+                run.program.slow.add(place)
             for one in reversed(after[place]):
                 waiting[one] -= 1
                 if not waiting[one]:
@@ -111,9 +115,13 @@ class _Schedule:
             self.changed.notify_all()
             while self.threads:
                 self.changed.wait(_WAIT_S)
-        if self.error is not None:
+        error, self.error = self.error, None
+        if error is not None:
             self.graph_run.stopped = False  # a run that starts over goes on with the same
-            raise self.error
+            try:
+                raise error
+            finally:
+                del error  # or its traceback would keep this frame, and this frame it
 
     def _start_threads(self) -> None:
         """Start as many threads as there is work for. The condition is held."""
@@ -123,9 +131,13 @@ class _Schedule:
             thread = threading.Thread(
                 target=context.run, args=(self._work,), daemon=True, name=f"soma-{self.threads}"
             )
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more: those that there are go on
+                self.calm = self.calm or not self.threads
+                return
             self.threads += 1
             self.idle += 1
-            thread.start()
 
     def _work(self) -> None:
         clock = self.graph_run.call.clock
@@ -143,7 +155,7 @@ class _Schedule:
                 self.running += 1
                 self.changed.release()
                 error: BaseException | None = None
-                exits.enter()
+                exits.enter(self.graph_run)
                 started = clock()
                 try:
                     run_node(self.graph_run, place, self.inputs)
@@ -154,11 +166,14 @@ class _Schedule:
                     self.changed.acquire()
                 self.running -= 1
                 self.idle += 1
-                self._count(clock() - started)
+                self._count(place, clock() - started)
                 self._finish(place, error)
+                del error  # as above
 
-    def _count(self, took_s: float) -> None:
-        self.slow += took_s > SLOW_S
+    def _count(self, place: int, took_s: float) -> None:
+        if took_s > SLOW_S:
+            self.slow += 1
+            self.graph_run.program.slow.add(place)
         self.finished += 1
         if self.finished == _WINDOW:
             self.calm = self.slow < _SLOW_IN_WINDOW

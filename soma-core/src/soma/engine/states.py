@@ -13,6 +13,7 @@ from soma.contracts import ActionStore, Frame
 from soma.engine.blobs import Blob, private_frame
 from soma.errors import CodecError
 from soma.frame import Encoded, decode_parts, encode
+from soma.values import Opaque
 
 __all__ = ["NodeState"]
 
@@ -33,7 +34,11 @@ class _Stored:
         self._frame = frame
 
     def frame(self) -> Frame:
-        return self._store.read(self._digest) or private_frame(*self._frame)
+        try:
+            found = self._store.read(self._digest)
+        except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
+            found = None
+        return found or private_frame(*self._frame)
 
 
 class NodeState:
@@ -87,18 +92,22 @@ class NodeState:
     @classmethod
     def stored(cls, store: ActionStore, digest: str) -> NodeState | None:
         """Return the state that a store holds; None where it is gone."""
-        frame = store.read(digest)
+        try:
+            frame = store.read(digest)
+        except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
+            return None
         return None if frame is None else cls(digest, _Stored(store, digest, frame))
 
     @classmethod
-    def unshown(cls) -> NodeState:
-        """Return the state of a fit that returned None."""
-        return cls("", None, shown=False)
+    def unshown(cls, found: Any) -> NodeState:
+        """Return the state of a fit that has kept what it learned to itself."""
+        return cls("", None, found, shown=False)
 
     def take(self) -> Any:
         """Return the state as an object of the caller's own."""
         if self._source is None:
-            return self._object
+            found = self._object
+            return found.value if type(found) is Opaque else found
         header, buffers = self._source.frame()
         return decode_parts(header, buffers, allow_pickle=True)
 

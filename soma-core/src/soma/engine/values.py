@@ -16,9 +16,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from soma._notices import tell_once
 from soma.contracts import ActionStore
 from soma.engine.blobs import MAP_FROM, Blob, private_frame
-from soma.errors import CodecError
+from soma.errors import CodecError, FrameError
 from soma.frame import Encoded, decode_parts, encode
 from soma.values import Opaque
 
@@ -47,7 +48,9 @@ class VirtualValue:
         "_lock",
         "_object",
         "_opaque",
+        "basis",
         "digest",
+        "kept_by",
         "key",
         "nbytes",
         "owned",
@@ -65,7 +68,8 @@ class VirtualValue:
         uses: int = 1,
         owned: bool = True,
         sticky: bool = False,
-        key: str | None = None,
+        basis: str = "",
+        kept_by: ActionStore | None = None,
     ) -> None:
         self._lock = threading.Lock()
         self._opaque = type(found) is Opaque
@@ -76,8 +80,11 @@ class VirtualValue:
         self.uses = uses
         self.owned = owned
         self.sticky = sticky
-        self.key = key
-        """The key of the action that gave it."""
+        self.basis = basis
+        """What it was made from: the key of its action, or a hash of what that would be; empty
+        where that has no hash."""
+        self.kept_by = kept_by
+        """The store that has its blob."""
         self.unhashable = False
         """Whether it is known that nothing says how to write it down."""
 
@@ -103,12 +110,11 @@ class VirtualValue:
         inner = self._object.value if self._opaque else self._object
         return f"{type(inner).__module__}.{type(inner).__qualname__}".removeprefix("builtins.")
 
-    def give(self, found: Any, *, owned: bool = True) -> None:
+    def give(self, found: Any) -> None:
         """Put the object in hand again: it was read or recomputed, and belongs to nobody yet."""
         with self._lock:
             self._opaque = type(found) is Opaque
             self._object = found
-            self.owned = owned
 
     def take(self) -> Any:
         """Return the object for one of the takers. It must be in hand."""
@@ -150,6 +156,10 @@ class VirtualValue:
             self._blob = None
 
     def _copy(self, found: Any) -> Any:
+        if self.kept_by is not None and self.nbytes >= MAP_FROM:
+            kept = read_value(self.kept_by, self.digest)
+            if kept is not NOT_IN_HAND:
+                return kept
         if self._blob is None:
             if self.uses < 1 or (self.nbytes and self.nbytes < MAP_FROM):
                 return private_copy(found)
@@ -158,9 +168,10 @@ class VirtualValue:
             except CodecError:
                 return found
             if encoded.nbytes < MAP_FROM:
-                return _decoded(*private_frame(encoded.header, encoded.buffers))
+                return _copy_of(encoded, found)
             self._blob = Blob(encoded.header, encoded.buffers)
-        return _decoded(*self._blob.frame())
+        again = _decoded_or_gone(*self._blob.frame())
+        return found if again is NOT_IN_HAND else again
 
 
 def private_copy(found: Any) -> Any:
@@ -171,29 +182,33 @@ def private_copy(found: Any) -> Any:
     if cls is Opaque:
         return found.value
     if cls.__name__ == "ndarray" and cls.__module__ == "numpy" and not found.dtype.hasobject:
-        return (
-            found.copy(order="F" if found.flags.f_contiguous else "C")
-            if (not found.flags.c_contiguous)
-            else found.copy()
-        )
+        flags = found.flags
+        return found.copy(order="F" if flags.f_contiguous and not flags.c_contiguous else "C")
     try:
-        encoded: Encoded = encode(found)
+        return _copy_of(encode(found), found)
     except CodecError:
         return found
-    return _decoded(*private_frame(encoded.header, encoded.buffers))
+
+
+def _copy_of(encoded: Encoded, found: Any) -> Any:
+    again = _decoded_or_gone(*private_frame(encoded.header, encoded.buffers))
+    return found if again is NOT_IN_HAND else again
 
 
 def read_value(store: ActionStore, digest: str) -> Any:
     """Return the value of a blob as an object of its own; ``NOT_IN_HAND`` where it is gone."""
-    frame = store.read(digest)
+    try:
+        frame = store.read(digest)
+    except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
+        return NOT_IN_HAND
     if frame is None:
         return NOT_IN_HAND
     header, buffers = frame
     if buffers or len(header) > _SMALL_BYTES:
-        return _decoded(header, buffers)
+        return _decoded_or_gone(header, buffers)
     found = _small.get(header, NOT_IN_HAND)
     if found is NOT_IN_HAND:
-        found = _decoded(header, buffers)
+        found = _decoded_or_gone(header, buffers)
         if type(found) in IMMUTABLE:
             if len(_small) >= _SMALL_COUNT:
                 _small.clear()
@@ -205,6 +220,15 @@ _SMALL_BYTES = 256
 _SMALL_COUNT = 4096
 _small: dict[bytes, Any] = {}
 """Frame -> the object in it, for small ones that may be shared by everybody."""
+
+
+def _decoded_or_gone(header: bytes, buffers: Any) -> Any:
+    """Return the value of a frame; ``NOT_IN_HAND``, and a line, where its codec fails."""
+    try:
+        return _decoded(header, buffers)
+    except (CodecError, FrameError) as error:
+        tell_once(("read", str(error)), f"what was kept cannot be read, and is made again: {error}")
+        return NOT_IN_HAND
 
 
 def _decoded(header: bytes, buffers: Any) -> Any:

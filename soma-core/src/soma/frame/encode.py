@@ -87,7 +87,7 @@ class _Sort:
 class _Writer:
     """One walk over one value."""
 
-    __slots__ = ("flags", "open", "out", "rearranged", "root", "stack")
+    __slots__ = ("flags", "met", "open", "out", "rearranged", "root", "shared", "stack")
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -96,7 +96,11 @@ class _Writer:
         self.open: set[int] = set()
         self.flags = 0
         self.rearranged = False
-        """Whether some array was made contiguous."""
+        """Whether reading gives something in another order: an array, the members of a set."""
+        self.shared = False
+        """Whether reading gives something that lies in memory of its own: one list at two places,
+        an array that cannot be written to."""
+        self.met: set[int] = set()
 
     def run(self) -> None:
         stack, handlers = self.stack, _HANDLERS
@@ -110,6 +114,13 @@ class _Writer:
             if handler is None:
                 handler = _handler_of(value, cls)
             handler(self, value)
+
+    def meet(self, value: Any) -> None:
+        """Notice a mutable value that stands at two places, which a frame writes twice."""
+        mark = id(value)
+        if mark in self.met:
+            self.shared = True
+        self.met.add(mark)
 
     def enter(self, container: Any, children: Sequence[Any]) -> None:
         """Leave the children on the stack, the first on top."""
@@ -149,7 +160,14 @@ def encode(value: Any) -> Encoded:
     writer.run()
     if not writer.out.buffers:
         header = build_header(writer.out.tokens, [], writer.flags)
-        return Encoded(header, (), pickled=False, original=value, rearranged=writer.rearranged)
+        return Encoded(
+            header,
+            (),
+            pickled=False,
+            original=value,
+            rearranged=writer.rearranged,
+            shared=writer.shared,
+        )
     pieces: list[memoryview] = []
     lengths: list[int] = []
     for one in writer.out.buffers:
@@ -162,6 +180,7 @@ def encode(value: Any) -> Encoded:
         pickled=bool(writer.flags & FLAG_PICKLE),
         original=value,
         rearranged=writer.rearranged,
+        shared=writer.shared,
     )
 
 
@@ -212,6 +231,7 @@ def _bytes(writer: _Writer, value: bytes) -> None:
 
 
 def _bytearray(writer: _Writer, value: bytearray) -> None:
+    writer.meet(value)
     if len(value) < INLINE_BYTES:
         writer.out.tokens.append([int(Code.BYTEARRAY), bytes(value)])
     else:
@@ -224,6 +244,7 @@ def _buffer(writer: _Writer, code: Code, raw: Any) -> None:
 
 
 def _list(writer: _Writer, value: list[Any]) -> None:
+    writer.meet(value)
     if len(value) < PACKED_ITEMS or not _packed(writer, _LIST, value):
         writer.out.tokens.append([_LIST, len(value)])
         _children(writer, value, value)
@@ -255,6 +276,7 @@ _PACKED = {float: "d", bool: "?", int: "q"}
 
 
 def _dict(writer: _Writer, value: dict[Any, Any]) -> None:
+    writer.meet(value)
     writer.out.tokens.append([_DICT, len(value)])
     _children(writer, value, [part for item in value.items() for part in item])
 
@@ -280,7 +302,10 @@ def _children(writer: _Writer, container: Any, children: Sequence[Any]) -> None:
 
 def _set(writer: _Writer, value: Any) -> None:
     writer.out.tokens.append([_SET if type(value) is set else _FROZENSET, len(value)])
+    if type(value) is set:
+        writer.meet(value)
     if value:
+        writer.rearranged |= len(value) > 1
         members = [_Out() for _ in value]
         marks: list[Any] = list(map(_Member, members, value))
         writer.enter(value, [*marks, _Sort(writer.out, members)])

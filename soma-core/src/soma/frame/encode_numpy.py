@@ -21,6 +21,9 @@ def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
     An array that is neither C- nor F-contiguous is made C-contiguous first.
     """
     original, order = array, arrays.order_of(array)
+    writer.meet(array)
+    if not (array.flags.writeable and array.flags.aligned):
+        writer.shared = True
     if not order:
         array, order = np.ascontiguousarray(array), "C"
         writer.rearranged = True
@@ -39,8 +42,10 @@ def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
 
 def write_mapped(writer: _Writer, array: np.ndarray[Any, Any]) -> None:
     """Write an array that lies in a file (``np.load(mmap_mode="r")``) as the array that it is."""
+    shared = writer.shared
     write_array(writer, array.view(np.ndarray))
-    writer.rearranged = True  # what goes on is an array as well: cold and warm alike
+    writer.rearranged = True  # what goes on is an array as well: cold and warm alike ...
+    writer.shared = shared  # ... but still the file, which may be larger than memory
 
 
 def write_scalar(writer: _Writer, value: np.generic) -> None:

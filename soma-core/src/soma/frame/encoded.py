@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class Encoded:
     """The frame of a value. The buffers are views: valid while nobody changes what they show."""
 
-    __slots__ = ("_digest", "_original", "_rearranged", "buffers", "header", "pickled")
+    __slots__ = ("_digest", "_original", "_rearranged", "_shared", "buffers", "header", "pickled")
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Encoded:
         pickled: bool,
         original: Any,
         rearranged: bool,
+        shared: bool = False,
     ) -> None:
         self.header = header
         """Preamble, header and padding."""
@@ -46,6 +47,7 @@ class Encoded:
         """Whether some of it was written with pickle, which only the local store may hold."""
         self._original = original
         self._rearranged = rearranged
+        self._shared = shared
         self._digest = ""
 
     @property
@@ -69,15 +71,19 @@ class Encoded:
     def value(self) -> Any:
         """What goes on instead of the value that was given.
 
-        That value itself, unless an array in it was neither C- nor F-contiguous: then a value with
-        contiguous arrays in their places, the same that reading the frame gives. Sums over the two
-        differ in the last bit, so only one of them may be seen.
+        That value itself, unless reading the frame gives something that can be told from it: then
+        what reading it gives. So it is with an array that was neither C- nor F-contiguous (sums
+        differ in the last bit), lies askew in memory or cannot be written to; with a set, whose
+        members come in the order of their bytes; and with one list, dict or array at two places.
         """
-        if not self._rearranged:
+        if not (self._rearranged or self._shared):
             return self._original
         from soma.frame.decode import decode_parts
 
-        return decode_parts(self.header, self.buffers, allow_pickle=True)
+        buffers = self.buffers
+        if self._shared:
+            buffers = tuple(memoryview(bytearray(piece)) for piece in buffers)
+        return decode_parts(self.header, buffers, allow_pickle=True)
 
     def parts(self) -> Iterator[bytes | memoryview]:
         """Yield header and buffers, in the order in which they are written."""

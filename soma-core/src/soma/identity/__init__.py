@@ -11,6 +11,7 @@ constant, an address or a random number. Node ids are not part of it.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import types
@@ -43,6 +44,14 @@ _REMEMBERED = 1024
 """Classes and functions whose code is remembered; the oldest is forgotten first."""
 _memo: dict[int, tuple[Any, CodeParts]] = {}
 _memo_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _memo_lock  # noqa: PLW0603  # a thread that did not come along may have held it
+    _memo_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 _DECLARED = {
     "_cache_depends": "functions, classes and modules",
     "_cache_env": "distribution names",
@@ -128,6 +137,7 @@ class NodeIdentity:
         self._roots = () if is_function else tuple(members_of_mro(self._root))
         # Whether the config is the public part of __dict__ and nothing else: the common case.
         self._is_plain = bool(self._roots) and has_plain_config(node)
+        self._keys = tuple(getattr(node, "__dict__", ()))
         # (code, the config where all of it is immutable, what was made of the two)
         self._last: tuple[CodeParts, dict[str, Any] | None, Identity] | None = None
 
@@ -144,6 +154,8 @@ class NodeIdentity:
         last = self._last
         if last is not None and last[0] is parts and self._config_unchanged(last[1]):
             return last[2]
+        if self._keys != tuple(getattr(self._node, "__dict__", ())):
+            self._look_at_class()
         values = self._config()
         identity = self._build(parts, values)
         immutable = all(type(value) in _IMMUTABLE for value in values.values())

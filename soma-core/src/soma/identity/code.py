@@ -280,8 +280,10 @@ def is_by_name(cls: type) -> bool:
 def _counts_by_name(canon: Canon, entity: Any) -> bool:
     """Say whether a function or class is somebody else's, and its name leads to it."""
     module = entity.__module__
-    if isinstance(entity, types.FunctionType) and entity.__globals__.get("__name__") != module:
-        return False  # a wrapper that took over the name of what it wraps
+    if isinstance(entity, types.FunctionType):
+        home = str(entity.__globals__.get("__name__"))
+        if home.partition(".")[0] != str(module).partition(".")[0]:
+            return False  # a wrapper that took over the name of what it wraps
     if not (is_foreign(module) or is_library(module, canon.home)):
         return False
     return is_reachable(entity)

@@ -255,10 +255,10 @@ class _Collector:
         if not canon.volatile:
             self.names.append((names, name, value))  # what is hashed anew need not be held
         for trouble in canon.skipped:
+            what = f"{trouble.path or label} in {module}, which {qualified_name(self.root)} uses"
             tell_once(
                 ("global", module, name, trouble.path, trouble.why),
-                f"{trouble.path} in {module}, which {qualified_name(self.root)} uses, does "
-                f"not count in its identity: {trouble.why}",
+                f"{what}, does not count in its identity: {trouble.why}",
             )
 
     def _is_elsewhere(self, value: Any, names: dict[str, Any]) -> bool:

@@ -15,10 +15,12 @@ import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from soma.arguments import is_captured
 from soma.codecs import find_codec
 from soma.errors import shown
 
@@ -267,6 +269,44 @@ def configured(canon: Canon, value: Any) -> Iterator[Step]:
     return _with_config(canon, value, dict(config_items(value)))
 
 
+def _nested(canon: Canon, value: Any) -> Iterator[Step]:
+    """Write a node that another one holds: a filter by its config, anything else whole."""
+    return configured(canon, value) if is_captured(value) else _whole(canon, value)
+
+
+def _whole(canon: Canon, value: Any) -> Iterator[Step]:
+    """Write an object as its class and all that it holds, under whatever names.
+
+    A filter keeps to the rule that private attributes change no result; a spline or a module
+    that is called does not.
+    """
+    return _with_config(canon, value, dict(_held_by(value)))
+
+
+def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
+    cls = type(value)
+    yield from getattr(value, "__dict__", {}).items()
+    slots = 0
+    for base in cls.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, types.MemberDescriptorType):
+                slots += 1
+                with suppress(AttributeError):  # it has no value
+                    yield name, member.__get__(value)
+    for plain in _BASES:
+        if isinstance(value, plain):
+            yield f"({plain.__name__})", plain(value)
+            return
+    if cls.__basicsize__ > object.__basicsize__ + _POINTER * (slots + _OWN_POINTERS):
+        raise TypeError(f"a {cls.__qualname__} holds something that only C code can read")
+
+
+_BASES: tuple[type, ...] = (bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
+_POINTER = struct.calcsize("P")
+_OWN_POINTERS = 2
+"""What an object of a Python class has beside its slots: __dict__ and __weakref__."""
+
+
 CONTAINERS: dict[type, Callable[[Canon, Any], Iterator[Step]]] = {
     list: _sequence,
     tuple: _sequence,
@@ -298,9 +338,9 @@ OBJECTS: tuple[tuple[Callable[[Any, type], bool], Callable[[Canon, Any], Iterato
     (lambda value, cls: hasattr(cls, "__soma_config__"), configured),  # noqa: ARG005  # its form
     (_has_codec, _by_codec),
     (lambda value, cls: isinstance(value, tuple) and hasattr(cls, "_fields"), _named_tuple),
-    (lambda value, cls: callable(getattr(cls, "forward", None)), configured),  # noqa: ARG005  # its form
+    (lambda value, cls: callable(getattr(cls, "forward", None)), _nested),  # noqa: ARG005  # its form
     (lambda value, cls: is_dataclass(cls), _dataclass),  # noqa: ARG005  # its form
-    (_acts_in_python, configured),
+    (_acts_in_python, _whole),
     (_is_dtype, _dtype),
 )
 """(whether it is one, how it is written), asked in order."""

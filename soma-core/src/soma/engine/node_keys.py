@@ -1,0 +1,138 @@
+"""The keys of a node's actions, as far as they have any.
+
+A node whose config, input or state has no hash has no key, and runs every time. One that is not
+recorded for other reasons (it is not deterministic, say) still has a *basis*: what its output was
+made from, so that within one run it can be told whether that is still so.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from soma.engine.keys import options_hash, output_key, rng_for, state_key
+from soma.engine.run import Run
+from soma.engine.states import NodeState
+from soma.identity import Identity
+
+__all__ = ["Claimed", "NodeKey", "fit_key", "forward_key", "options_of", "rng_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKey:
+    """The key of one action, as far as it has one."""
+
+    key: str | None
+    """None: it cannot be keyed, and is computed every time."""
+    identity: Identity | None
+    recorded: bool
+    """Whether it may be looked up and recorded."""
+    basis: str = ""
+    """What it depends on, as far as that has a hash: the key, or something that stands for it."""
+
+
+_UNKEYED = NodeKey(None, None, recorded=False)
+
+
+def fit_key(run: Run, place: int, init: NodeState | None) -> NodeKey:
+    """Return the key of a node's fit. The object that it is given must not have been taken."""
+    traits = run.program.traits[place]
+    wants_rng = "rng" in traits.fit_takes
+    if run.store is None and not wants_rng:
+        return _UNKEYED
+    identity = run.identity_of(place)
+    x, y = run.input_hash(place), run.hash_of(run.y, "")
+    start: str | None = None
+    if init is not None and "state" in traits.fit_takes:
+        start = init.hash()
+        if not start:
+            return NodeKey(None, identity, recorded=False)
+    if identity is None or not x or not y:
+        return NodeKey(None, identity, recorded=False)
+    key = state_key(
+        identity,
+        init=start,
+        x=x,
+        y=y,
+        options=options_hash(options_of(run, place)),
+        seed=run.seed_of(place),
+    )
+    return NodeKey(key, identity, recorded=run.store is not None)
+
+
+def options_of(run: Run, place: int) -> dict[str, Any]:
+    """Return the fit options that reach a node: those that its fit names."""
+    takes = run.program.traits[place].fit_takes
+    return {name: value for name, value in run.call.options.items() if name in takes}
+
+
+def forward_key(run: Run, place: int) -> NodeKey:
+    """Return the key of a node's forward. The object that it is given must not have been taken."""
+    traits = run.program.traits[place]
+    wants_rng = "rng" in traits.forward_takes
+    if run.store is None and not wants_rng:
+        return _UNKEYED
+    state = run.states.get(run.program.ids[place]) if traits.trainable else None
+    recorded = (
+        run.store is not None
+        and traits.cacheable
+        and (
+            traits.deterministic
+            or run.call.seed is not None
+            or run.program.entries[place].cached  # always keep
+        )
+        and (state is None or state.shown)
+    )
+    x = run.input_hash(place)
+    state_hash = None if state is None else state.hash()
+    if not x or (state is not None and not state_hash):
+        return NodeKey(None, run.identity_of(place) if wants_rng else None, recorded=False)
+    if not recorded and not wants_rng:
+        return NodeKey(None, None, recorded=False, basis=f"{x} {state_hash}")
+    identity = run.identity_of(place)
+    if identity is None:
+        return NodeKey(None, None, recorded=False, basis=f"{x} {state_hash}")
+    key = output_key(identity, state=state_hash, x=x, seed=run.seed_of(place))
+    return NodeKey(key, identity, recorded=recorded, basis=key)
+
+
+def rng_of(run: Run, place: int, found: NodeKey) -> Any:
+    """Return the generator of an action. Without a key it depends on what is known of the node."""
+    if found.key is not None:
+        return rng_for(found.key)
+    if found.identity is not None:
+        return rng_for(output_key(found.identity, state=None, x="", seed=run.seed_of(place)))
+    seed = run.seed_of(place)
+    return rng_for(f"{0 if seed is None else seed & (1 << 64) - 1:x}")
+
+
+class Claimed:
+    """Holds the claim on a key, so that it can be let go from outside when the run is abandoned.
+
+    A class, since contextlib's generator form assigns to ``__traceback__``, which a frozen
+    exception refuses.
+    """
+
+    __slots__ = ("_claim", "_run")
+
+    def __init__(self, run: Run, found: NodeKey) -> None:
+        self._run = run
+        self._claim: AbstractContextManager[None] | None = None
+        if found.recorded and found.key is not None:
+            self._claim = run.claim(found.key)
+
+    def __enter__(self) -> None:
+        if self._claim is not None:
+            self._run.claims.add(self._claim)
+            try:
+                self._claim.__enter__()
+                self._run.check_stopped()
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *error: object) -> None:
+        if self._claim is not None:
+            self._claim.__exit__(None, None, None)
+            self._run.claims.discard(self._claim)
