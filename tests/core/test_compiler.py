@@ -61,7 +61,7 @@ class TestOrder:
             "b": (),
             "d": ("a", "b"),
             "c": ("d",),
-            "e": ("c", "b"),
+            "e": ("b", "c"),
         }
         place = {node.node: number for number, node in enumerate(plan.nodes)}
         assert all(place[one] < place[n.node] for n in plan.nodes for one in n.waits_for)

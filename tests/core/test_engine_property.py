@@ -1003,7 +1003,7 @@ class TestPlans:
                 node=node.node,
                 label=cls.__name__,
                 kind="trainable" if hasattr(cls, "fit") else "stateless",
-                waits_for=declared.waits_for(node.node),
+                waits_for=tuple(sorted(declared.waits_for(node.node))),
                 target=target,
                 cached=cached,
                 frozen=frozen,

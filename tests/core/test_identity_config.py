@@ -427,3 +427,93 @@ def test_a_class_has_no_identity_an_object_of_it_has():
 
 def test_nesting_up_to_the_limit_is_fine():
     assert config_of(nested(990)) != config_of(nested(989))
+
+
+class Called:
+    def __init__(self, weight):
+        self._weight = weight
+
+    def __call__(self, x):
+        return x * self._weight
+
+
+class Slotted:
+    __slots__ = ("_weight",)
+
+    def __init__(self, weight):
+        self._weight = weight
+
+    def __call__(self, x):
+        return x * self._weight
+
+
+class CalledList(list):
+    def __call__(self, x):
+        return self[0] * x
+
+
+class Module:
+    """Has a forward and is no Filter, as a torch module."""
+
+    def __init__(self, weight):
+        self._parameters = {"weight": weight}
+
+    def forward(self, x):
+        return x * self._parameters["weight"]
+
+
+class HoldsOne(Filter):
+    def __init__(self, held):
+        self.held = held
+
+    def forward(self, x, state):
+        return self.held(x)
+
+
+class TestObjectsThatAreCalled:
+    @pytest.mark.parametrize("cls", [Called, Slotted, lambda weight: CalledList([weight]), Module])
+    def test_count_by_what_they_hold_under_whatever_name(self, cls):
+        one, same, other = (identify(HoldsOne(cls(weight))).config for weight in (2, 2, 3))
+        assert one == same
+        assert one != other
+
+    def test_a_bound_method_counts_with_its_object(self):
+        one, other = (identify(HoldsOne(Module(weight).forward)).config for weight in (2, 3))
+        assert one != other
+
+    def test_what_only_c_can_read_has_no_hash(self):
+        np = pytest.importorskip("numpy")
+        cls = type("CalledArray", (np.ndarray,), {"__call__": lambda self, x: x})
+        with pytest.raises(CacheConfigError, match="holds something that only C code can read"):
+            identify(HoldsOne(np.zeros(2).view(cls)))
+
+    def test_a_filter_keeps_to_its_rule(self):
+        class Inner(Filter):
+            def __init__(self, weight):
+                self.weight = weight
+                self._cache = object()
+
+            def forward(self, x, state):
+                return x
+
+        assert identify(HoldsOne(Inner(2))).config == identify(HoldsOne(Inner(2))).config
+        assert identify(HoldsOne(Inner(2))).config != identify(HoldsOne(Inner(3))).config
+
+    def test_methods_of_classes_in_c_count_by_name(self):
+        assert identify(str.upper).config != identify(str.lower).config
+        assert identify(dict.copy).config != identify(list.copy).config
+
+    def test_an_attribute_that_goes_brings_its_argument_back(self):
+        class Keeps(Filter):
+            def __init__(self, k):
+                self.k = k
+                self._k = k
+
+            def forward(self, x, state):
+                return x * self._k
+
+        nodes = [NodeIdentity("keeps", Keeps(k)) for k in (1, 5)]
+        for node in nodes:
+            node.read()
+            del node._node.k
+        assert nodes[0].read().config != nodes[1].read().config

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 
 __all__ = ["tell", "tell_once"]
 
+_REMEMBERED = 10_000
 _told: set[Hashable] = set()
 
 
@@ -18,5 +19,7 @@ def tell(sentence: str) -> None:
 def tell_once(about: Hashable, sentence: str) -> None:
     """Say a sentence, unless the same has been said."""
     if about not in _told:
+        if len(_told) >= _REMEMBERED:
+            _told.clear()
         _told.add(about)
         tell(sentence)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+
+from soma._weak import remember_weakly
 
 __all__ = [
     "ATTRIBUTE",
@@ -69,7 +70,7 @@ def parameter_names(node: Any) -> tuple[str, ...] | None:
     return _names(type(node).__init__)
 
 
-@lru_cache(maxsize=1024)
+@remember_weakly
 def _names(init: Any) -> tuple[str, ...] | None:
     signature = _signature(init)
     if signature is None:
@@ -123,7 +124,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     return False
 
 
-@lru_cache(maxsize=1024)
+@remember_weakly
 def _signature(init: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(init)

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from soma.dsl import Chain, Fork, Marked
 from soma.errors import InvalidFilter, did_you_mean, shown
@@ -25,7 +26,6 @@ FIT_EXTRAS = frozenset({"rng", "state", "epochs", "batch_size", "shuffle"})
 """What a fit may name beyond x and y."""
 FORWARD_EXTRAS = frozenset({"rng"})
 """What a forward may name beyond x and state."""
-_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,11 @@ def check_node(node: Any) -> _Signatures:
         return known[1]
     found = _check(node)
     if not _is_function(node):
-        if len(_checked) >= _REMEMBERED:
-            _checked.clear()
         _checked[cls] = (_looks_like(node, cls), found)
     return found
 
 
-_checked: dict[type, tuple[Any, _Signatures]] = {}
+_checked: WeakKeyDictionary[type, tuple[Any, _Signatures]] = WeakKeyDictionary()
 
 
 def _looks_like(node: Any, cls: type) -> Any:
@@ -123,7 +121,7 @@ def _looks_like(node: Any, cls: type) -> Any:
     own = getattr(node, "__dict__", {})
     if not own.keys().isdisjoint(_OWN_METHODS):
         return object()  # equal to nothing: checked every time
-    return (getattr(cls, "forward", None), getattr(cls, "fit", None))
+    return tuple(id(getattr(cls, name, None)) for name in ("forward", "fit"))
 
 
 _OWN_METHODS = frozenset(

@@ -34,7 +34,8 @@ class Execute:
     kind: str
     """``"trainable"`` or ``"stateless"``."""
     waits_for: tuple[str, ...] = ()
-    """The nodes that feed it, in the order of the edges; empty: it gets the input of the graph."""
+    """The nodes that feed it, in the order of ids, as they stand in the dict that it is handed;
+    empty: it gets the input of the graph."""
     target: str | None = None
     """Where it shall run: a worker's name or tag, or ``"local"``."""
     cached: bool = False

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
+from soma._weak import remember_weakly
 from soma.errors import InvalidInput, did_you_mean, shown
 
 __all__ = ["Dimension", "dimensions_of", "search"]
@@ -147,16 +147,9 @@ def _range(low: Any, high: Any, scale: str, choices: Any) -> Dimension:
     return Dimension(low, high, scale, (), None)
 
 
+@remember_weakly
 def dimensions_of(cls: Any) -> Mapping[str, Dimension]:
-    """Return name -> dimension, of base classes too; a plain attribute takes one away.
-
-    Looked at once per class.
-    """
-    return _dimensions(cls)
-
-
-@lru_cache(maxsize=4096)
-def _dimensions(cls: type) -> Mapping[str, Dimension]:
+    """Return name -> dimension, of base classes too; a plain attribute takes one away."""
     found: dict[str, Dimension] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():

@@ -41,7 +41,7 @@ def compile_topology(topology: Topology, traits: Mapping[str, Traits]) -> Plan:
             node=id_,
             label=traits[id_].label,
             kind="trainable" if traits[id_].trainable else "stateless",
-            waits_for=tuple(feeding[id_]),
+            waits_for=tuple(sorted(feeding[id_])),
             target=topology.nodes[id_].target,
             cached=topology.nodes[id_].cached,
             frozen=topology.nodes[id_].frozen,

@@ -22,7 +22,7 @@ from soma.engine.program import Program
 from soma.engine.run import Run
 from soma.engine.states import NodeState
 from soma.engine.telling import changed_itself, tell_if_different, tell_learned_inside
-from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue, private_copy
+from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue, is_plain_array, private_copy
 from soma.errors import CodecError
 from soma.frame import Encoded, encode
 from soma.values import Opaque
@@ -187,7 +187,9 @@ def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str
         made = private_copy(made)  # at once: its producer may write into it when it is called again
     if run.store is None:
         run.done(place, "output", outcome, duration_ms, 0)
-        return VirtualValue(made, uses=run.uses[place])
+        # Of several takers the last gets what the first got: what copying gives.
+        owned = run.uses[place] < 2 or is_plain_array(made)  # noqa: PLR2004  # several
+        return VirtualValue(made, uses=run.uses[place], owned=owned)
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0
     run.done(place, "output", outcome, duration_ms, nbytes)

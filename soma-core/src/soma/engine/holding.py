@@ -83,7 +83,9 @@ def _is_view_of_held(made: Any, given: Given) -> bool:
 
 
 def _base(made: Any) -> Any:
-    return made.base if hasattr(type(made), "__array_interface__") else None
+    """Return what an array shows the memory of; None where that is its own."""
+    base = made.base if hasattr(type(made), "__array_interface__") else None
+    return base.obj if type(base) is memoryview else base
 
 
 # What the counts are where nobody else holds anything, as this interpreter counts them.

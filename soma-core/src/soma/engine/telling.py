@@ -25,7 +25,7 @@ def changed_itself(run: Run, place: int, found: NodeKey, phase: str) -> bool:
             return False
         changed = [one for one in differences(then, now) if one.startswith("attribute ")]
     except CacheConfigError as error:  # it gained something that has no hash
-        changed = [str(error).partition(": ")[2].partition(".")[0]]
+        changed = [str(error).partition(": ")[2].partition(". Prefix")[0]]
     id_, label = run.program.ids[place], run.program.traits[place].label
     run.notice(
         "NodeNotKept",

@@ -23,7 +23,14 @@ from soma.errors import CodecError, FrameError
 from soma.frame import Encoded, decode_parts, encode
 from soma.values import Opaque
 
-__all__ = ["IMMUTABLE", "NOT_IN_HAND", "VirtualValue", "private_copy", "read_value"]
+__all__ = [
+    "IMMUTABLE",
+    "NOT_IN_HAND",
+    "VirtualValue",
+    "is_plain_array",
+    "private_copy",
+    "read_value",
+]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), range})
 """Types whose objects may be shared by everybody."""
@@ -172,6 +179,16 @@ class VirtualValue:
             self._blob = Blob(encoded.header, encoded.buffers)
         again = _decoded_or_gone(*self._blob.frame())
         return found if again is NOT_IN_HAND else again
+
+
+def is_plain_array(found: Any) -> bool:
+    """Say whether copying an array gives an array that cannot be told from it."""
+    cls = type(found)
+    if not (cls.__name__ == "ndarray" and cls.__module__ == "numpy") or found.dtype.hasobject:
+        return False
+    flags = found.flags
+    contiguous = flags.c_contiguous or flags.f_contiguous
+    return bool(contiguous and flags.writeable and flags.aligned)
 
 
 def private_copy(found: Any) -> Any:

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from blake3 import blake3
 
@@ -33,7 +34,7 @@ from soma.identity.collect import (
     parts_of_version,
 )
 from soma.identity.config import config_items, has_plain_config
-from soma.identity.names import is_foreign, module_name, qualified_name, version_of
+from soma.identity.names import is_foreign, is_reachable, module_name, qualified_name, version_of
 
 __all__ = ["Identity", "NodeIdentity", "differences", "identify"]
 
@@ -42,7 +43,22 @@ _SHORT = 4
 _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 _REMEMBERED = 1024
 """Classes and functions whose code is remembered; the oldest is forgotten first."""
-_memo: dict[int, tuple[Any, CodeParts]] = {}
+
+
+class _Known:
+    """The code of one class or function, as it was found."""
+
+    __slots__ = ("__weakref__", "parts", "root")
+
+    def __init__(self, root: Any, parts: CodeParts) -> None:
+        self.root = root
+        self.parts = parts
+
+
+_memo: dict[int, _Known] = {}
+_passing: WeakValueDictionary[int, _Known] = WeakValueDictionary()
+"""Of what was defined inside a function: known as long as some node has it, since it may hold
+whatever that function held."""
 _memo_lock = threading.Lock()
 
 
@@ -127,6 +143,7 @@ class NodeIdentity:
         self._given_name = name
         self._node = node
         self._with_code: dict[str, tuple[Any, CodeParts]] = {}  # attributes that hold code
+        self._known: _Known | None = None
         self._look_at_class()
 
     def _look_at_class(self) -> None:
@@ -163,9 +180,11 @@ class NodeIdentity:
         return identity
 
     def _read_code(self) -> CodeParts:
-        root, known = _memo.get(id(self._root), (None, None))
-        if known is not None and root is self._root and known.unchanged():
-            return known
+        root = self._root
+        for known in (self._known, _memo.get(id(root)), _passing.get(id(root))):
+            if known is not None and known.root is root and known.parts.unchanged():
+                self._known = known
+                return known.parts
         try:
             found = self._collect()
         except Unhashable as error:
@@ -173,8 +192,12 @@ class NodeIdentity:
                 f"Node {self._name!r}: {error.path} cannot be hashed: {error.why}. Give the class "
                 "a _cache_version, or take it out of the code"
             ) from None
+        known = self._known = _Known(root, found)
         with _memo_lock:
-            _memo[id(self._root)] = (self._root, found)
+            if not is_reachable(root):
+                _passing[id(root)] = known
+                return found
+            _memo[id(root)] = known
             while len(_memo) > _REMEMBERED:
                 del _memo[next(iter(_memo))]
         return found

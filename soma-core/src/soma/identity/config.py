@@ -16,6 +16,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from soma._weak import remember_weakly
 from soma.arguments import NotPlain, bound, is_captured, own_kwargs, parameter_names
 from soma.space import dimensions_of
 
@@ -59,13 +60,9 @@ def _plain_arguments(node: Any) -> dict[str, Any]:
     return {name: one for name, one in bound(node).items() if not isinstance(one, NotPlain)}
 
 
+@remember_weakly
 def _cached_names(cls: Any) -> frozenset[str]:
     """Return the names under which cached properties keep what they computed."""
-    return _cached_names_of(cls)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached_names_of(cls: type) -> frozenset[str]:
     return frozenset(
         name
         for base in cls.__mro__
