@@ -66,12 +66,26 @@ def label_of(node: Any) -> str:
 
 
 def traits_of(node: Any) -> Traits:
-    """Return what the engine has to know of a node.
+    """Return what the engine has to know of a node. Objects of one class have one.
 
     Raises:
         InvalidFilter: as ``check_node``.
     """
+    cls = type(node)
+    known = _traits.get(cls)
+    if known is not None and known[0] == _looks_like(node, cls):
+        return known[1]
     signatures = check_node(node)
+    found = _traits_of(node, signatures)
+    if not found.is_function:
+        _traits[cls] = (_looks_like(node, cls), found)
+    return found
+
+
+_traits: WeakKeyDictionary[type, tuple[Any, Traits]] = WeakKeyDictionary()
+
+
+def _traits_of(node: Any, signatures: _Signatures) -> Traits:
     kind = getattr(node, "_kind", None)
     function = _is_function(node)
     has_fit = not function and callable(getattr(node, "fit", None))
@@ -117,16 +131,18 @@ _checked: WeakKeyDictionary[type, tuple[Any, _Signatures]] = WeakKeyDictionary()
 
 
 def _looks_like(node: Any, cls: type) -> Any:
-    """Return what the check of a class depends on; None where the object has its own methods."""
-    own = getattr(node, "__dict__", {})
-    if not own.keys().isdisjoint(_OWN_METHODS):
-        return object()  # equal to nothing: checked every time
-    return tuple(id(getattr(cls, name, None)) for name in ("forward", "fit"))
+    """Return what the check of a class depends on; equal to nothing where the object differs."""
+    own = getattr(node, "__dict__", None)
+    if own and not own.keys().isdisjoint(_ASKED):
+        return object()  # checked every time
+    return [id(getattr(cls, name, None)) for name in _ASKED]  # ids: it must hold no class alive
 
 
-_OWN_METHODS = frozenset(
-    {"forward", "fit", "poll", "_kind", "_stream_mode", "_input_schema", "_output_schema"}
+_ASKED = (
+    *("forward", "fit", "poll", "build_module", "_kind", "_stream_mode", "_differentiable"),
+    *("_cacheable", "_deterministic", "_uses_seed", "_input_schema", "_output_schema"),
 )
+"""What is asked of a class; an object may have its own."""
 
 
 def _check(node: Any) -> _Signatures:

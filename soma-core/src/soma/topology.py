@@ -50,8 +50,11 @@ class Topology:
             found[target].append(source)
         return found
 
-    def order(self) -> list[str]:
+    def order(self, feeding: Mapping[str, list[str]] | None = None) -> list[str]:
         """Return every id, each after all that feed it.
+
+        Args:
+            feeding: what ``predecessors`` returns, where that is at hand.
 
         Raises:
             GraphError: there are no nodes.
@@ -59,7 +62,7 @@ class Topology:
         """
         if not self.nodes:
             raise GraphError("The graph is empty. Add a node first: g.node(MyFilter())")
-        feeding = self.predecessors()
+        feeding = self.predecessors() if feeding is None else feeding
         waiting = {id_: len(sources) for id_, sources in feeding.items()}
         after: dict[str, list[str]] = {id_: [] for id_ in feeding}
         for source, target in self.edges:

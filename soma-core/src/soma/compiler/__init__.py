@@ -33,8 +33,8 @@ def compile_topology(topology: Topology, traits: Mapping[str, Traits]) -> Plan:
         CycleError: the edges go round; the message draws the path.
         SchemaMismatch: a node gives what the next does not take; the message names both.
     """
-    order = topology.order()
     feeding = topology.predecessors()
+    order = topology.order(feeding)
     _check_schemas(feeding, traits)
     entries = {
         id_: Execute(

@@ -16,7 +16,7 @@ from typing import Any
 
 from soma.contracts import ActionRecord
 from soma.engine.calls import call_fit, call_forward
-from soma.engine.holding import Given, is_held
+from soma.engine.holding import NOTHING_GIVEN, Given, is_held
 from soma.engine.node_keys import Claimed, NodeKey, fit_key, forward_key, options_of, rng_of
 from soma.engine.program import Program
 from soma.engine.run import Run
@@ -179,7 +179,7 @@ def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str
     extras = {"rng": rng_of(run, place, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
     run.check_stopped()
     clock = run.call.clock
-    given = Given(x).count()
+    given = NOTHING_GIVEN if type(x) in IMMUTABLE else Given(x).count()
     started = clock()
     made = call_forward(program, place, x, state, extras)
     duration_ms = (clock() - started) * 1e3

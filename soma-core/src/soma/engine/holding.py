@@ -14,7 +14,7 @@ from typing import Any
 
 from soma.engine.values import IMMUTABLE
 
-__all__ = ["Given", "is_held"]
+__all__ = ["NOTHING_GIVEN", "Given", "is_held"]
 
 
 class Given:
@@ -118,3 +118,6 @@ def _measure() -> tuple[int, int, int]:
 
 
 _FRESH, _FRESH_MEMBER, _FRESH_BASE = _measure()
+
+NOTHING_GIVEN = Given(None)
+"""For what is given that may be shared by everybody."""

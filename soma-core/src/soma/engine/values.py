@@ -234,7 +234,7 @@ def read_value(store: ActionStore, digest: str) -> Any:
 
 
 _SMALL_BYTES = 256
-_SMALL_COUNT = 4096
+_SMALL_COUNT = 1 << 15
 _small: dict[bytes, Any] = {}
 """Frame -> the object in it, for small ones that may be shared by everybody."""
 
