@@ -7,6 +7,7 @@ import copy
 import gc
 import threading
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from soma import CacheConfigError, Filter, Graph, InvalidInput, Opaque, codec, c
 from soma.engine import MemoryStore, descriptors
 from soma.engine import blobs as blobs_room
 from soma.engine.blobs import MAP_FROM, Blob
-from soma.frame import decode_parts, encode
+from soma.engine.run import Run
+from soma.frame import content_hash, decode_parts, encode
 
 
 class Node(Filter):
@@ -99,6 +101,25 @@ class TestWhatAProducerHolds:
         assert raw == bytearray(4)
 
 
+class TestWhatIsHandedOnUncopied:
+    def test_a_part_of_the_state(self):
+        addresses = []
+
+        class Weights(Filter):
+            def fit(self, x, y=None):
+                return {"weights": x}
+
+            def forward(self, x, state):
+                addresses.append(state["weights"].__array_interface__["data"][0])
+                return state["weights"]
+
+        g = Graph.somatize(
+            Weights() >> node("at", lambda x: x.__array_interface__["data"][0]), cache="off"
+        )
+        g.fit(np.arange(3.0))
+        assert [g.forward(0)] == addresses
+
+
 class TestColdAndWarm:
     def test_one_list_at_two_places(self):
         def write(rows):
@@ -151,6 +172,11 @@ class TestColdAndWarm:
         read = node("read", lambda _: np.frombuffer(raw, "<i4"))
         g = Graph.somatize(read >> (node("a", write) | node("b", write)), cache=cache)
         assert g.forward(1) == {"a": [7, 1, 2], "b": [7, 1, 2]}
+
+
+def _total(x):
+    parts = list(x.values()) if isinstance(x, dict) else [x]
+    return sum(parts) + 1
 
 
 def _add_to_first(pair):
@@ -257,6 +283,62 @@ class TestOneRun:
             assert not thread.is_alive()
         assert (results, len(calls)) == ([2, 2], 2)
 
+    def test_a_claim_that_ends_while_others_are_counted(self, monkeypatch):
+        """o1 is known, lost, and needed by c1; its other taker, t, goes in the middle of the count.
+
+        Then nobody else may end the claim of o1 on s, which the count relies on.
+        """
+        monkeypatch.setattr("soma.engine.schedule.SLOW_S", -1.0)
+        monkeypatch.setattr("soma.engine.run.KEEP_BELOW", 0)
+        monkeypatch.setattr("soma.engine.run._BYTES_PER_MS", 1e-9)
+        counting, released = threading.Event(), threading.Event()
+        digests = {}
+
+        class Store(MemoryStore):
+            armed = False
+
+            def has(self, digest):
+                if self.armed and digest == digests["t"]:
+                    assert counting.wait(30)
+                return (self.armed and digest == digests["c1"]) or super().has(digest)
+
+            def read(self, digest):
+                return None if self.armed and digest == digests["c1"] else super().read(digest)
+
+        store = Store()
+        g = Graph(cache=store)
+        last = Node("d", _total)
+        for id_ in ("s", "o1", "o2", "c1", "t"):
+            g.node(id_, Node(id_, _total))
+        g.node("d", last)
+        for pair in ("s o1", "s o2", "o1 c1", "o2 c1", "o1 t", "c1 d"):
+            g.edge(*pair.split())
+        x = np.ones(3)
+        expected = g.forward(x)
+        digests |= {"t": content_hash(x + 3), "c1": content_hash(2 * (x + 2) + 1)}
+
+        def count(takers):
+            found = Counter(takers)
+            counting.set()
+            assert released.wait(30)
+            return found
+
+        let_go = Run.let_input_go
+
+        def let_input_go(run, place):
+            let_go(run, place)
+            if run.program.ids[place] == "t":
+                released.set()
+
+        monkeypatch.setattr("soma.engine.recompute.Counter", count)
+        monkeypatch.setattr(Run, "let_input_go", let_input_go)
+        store.armed = True
+        last.name = "changed"
+        found = g.forward(x)
+        assert {id_: value.tolist() for id_, value in found.items()} == {
+            id_: value.tolist() for id_, value in expected.items()
+        }
+
     def test_a_report_counts_what_this_call_has_done(self):
         store, calls = MemoryStore(), []
 
@@ -362,6 +444,27 @@ class TestInputsAndStates:
             g.forward(0)  # from here on its config has no hash
 
 
+def _fails(x):
+    raise ValueError("mine")
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """A class whose codec writes and cannot read."""
+    for table in ("_by_kind", "_by_type"):
+        monkeypatch.setattr(codecs, table, dict(getattr(codecs, table)))
+    monkeypatch.setattr(codecs, "_resolved", type(codecs._resolved)())
+
+    class Box:
+        pass
+
+    def load(raw):
+        raise ZeroDivisionError("cannot")
+
+    codec("tests.UnreadableBox", Box, dump=lambda box: b"box", load=load)
+    return Box
+
+
 class TestFaults:
     @pytest.mark.parametrize("method", ["read", "claim", "commit", "write", "lookup", "has"])
     @pytest.mark.parametrize("error", [OSError, MemoryError, RuntimeError])
@@ -380,23 +483,47 @@ class TestFaults:
         head.name = "changed"
         np.testing.assert_array_equal(g.forward(x), [-10.0, 10.0])
 
-    def test_what_a_codec_cannot_read_is_made_again(self, monkeypatch, capsys):
-        for table in ("_by_kind", "_by_type"):
-            monkeypatch.setattr(codecs, table, dict(getattr(codecs, table)))
-        monkeypatch.setattr(codecs, "_resolved", type(codecs._resolved)())
+    @pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+    def test_a_claim_that_fails_costs_the_run_nothing(self, when, capsys):
+        class Claim:
+            def __enter__(self):
+                if when == "__enter__":
+                    raise OSError("no locks here")
 
-        class Box:
-            pass
+            def __exit__(self, *_error):
+                if when == "__exit__":
+                    raise OSError("no locks here")
 
-        def load(raw):
-            raise ZeroDivisionError("cannot")
+        store = MemoryStore()
+        store.claim = lambda key: Claim()
+        g = Graph.somatize(node("a", lambda x: x + 1), cache=store)
+        assert [g.forward(1), g.forward(1)] == [2, 2]
+        assert g.last_run.computed == ()
+        with pytest.raises(ValueError, match="mine"):
+            Graph.somatize(node("b", _fails), cache=store).forward(1)
 
-        codec("tests.UnreadableBox", Box, dump=lambda box: b"box", load=load)
-        calls = []
+    def test_what_a_codec_cannot_read_is_made_again(self, unreadable, capsys):
+        Box, calls = unreadable, []  # noqa: N806  # a class
         g = Graph.somatize(node("box", lambda x: calls.append(x) or Box()), cache="memory")
         assert [type(g.forward(1)) for _ in range(2)] == [Box, Box]
         assert calls == [1, 1]
         assert "what was kept cannot be read, and is made again" in capsys.readouterr().err
+
+    def test_a_state_that_its_codec_cannot_read_is_learned_again(self, unreadable):
+        calls = []
+
+        class Learns(Filter):
+            def fit(self, x, y=None):
+                calls.append(x)
+                return unreadable()
+
+            def forward(self, x, state):
+                return x
+
+        g = Graph.somatize(Learns(), cache="memory")
+        g.fit(1)
+        g.fit(1)
+        assert calls == [1, 1]
 
     def test_exceptions_that_cannot_be_read_stay_what_they_are(self):
         class Odd(TypeError):

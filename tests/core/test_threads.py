@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import decimal
+import sys
 import threading
 
 import numpy as np
@@ -230,6 +231,39 @@ def test_fits_from_several_threads_each_leave_a_whole_state():
         thread.join(60)
     # pair forwards its state, so pair_2 learns what pair learned in the same fit
     assert wrong == []
+
+
+class Lazy(Filter):
+    """Attributes of it come and go while it runs."""
+
+    def __init__(self):
+        vars(self).update({f"a{number}": number for number in range(30)})
+
+    def forward(self, x, state):
+        for number in range(20):
+            setattr(self, f"_{threading.get_ident()}_{number}", x)
+        for number in range(20):
+            delattr(self, f"_{threading.get_ident()}_{number}")
+        return x + 1
+
+
+def test_a_filter_whose_attributes_change_while_others_look_at_it():
+    g = Graph.somatize(Lazy(), cache="memory")
+    interval, found = sys.getswitchinterval(), []
+
+    def work(thread):
+        found.extend(g.forward(thread * 1000 + number) for number in range(60))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(found) == [t * 1000 + number + 1 for t in range(6) for number in range(60)]
 
 
 def test_inside_a_running_event_loop(always_slow):

@@ -183,6 +183,7 @@ def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str
     started = clock()
     made = call_forward(program, place, x, state, extras)
     duration_ms = (clock() - started) * 1e3
+    del state  # which may hold what was returned, and was the call's own
     if type(made) not in IMMUTABLE and type(made) is not Opaque and is_held(made, given):
         made = private_copy(made)  # at once: its producer may write into it when it is called again
     if run.store is None:
@@ -261,7 +262,8 @@ def _is_refreshed(run: Run, place: int) -> bool:
 
 
 def _private_attributes(node: Any) -> dict[str, Any]:
-    return {name: one for name, one in getattr(node, "__dict__", {}).items() if name[:1] == "_"}
+    attributes = dict(getattr(node, "__dict__", {}))  # another thread may set one meanwhile
+    return {name: one for name, one in attributes.items() if name[:1] == "_"}
 
 
 def _differs(before: dict[str, Any], program: Program, place: int) -> bool:

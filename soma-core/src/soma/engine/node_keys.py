@@ -126,13 +126,20 @@ class Claimed:
         if self._claim is not None:
             self._run.claims.add(self._claim)
             try:
-                self._claim.__enter__()
+                self._enter()
                 self._run.check_stopped()
             except BaseException:
                 self.__exit__()
                 raise
 
+    def _enter(self) -> None:
+        try:
+            if self._claim is not None:
+                self._claim.__enter__()
+        except Exception as error:  # noqa: BLE001  # it is computed without
+            self._run.broken("claimed", error)
+
     def __exit__(self, *error: object) -> None:
         if self._claim is not None:
-            self._claim.__exit__(None, None, None)
             self._run.claims.discard(self._claim)
+            self._run.end_claim(self._claim)

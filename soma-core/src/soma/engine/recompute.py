@@ -109,11 +109,10 @@ def _is_here(run: Run, place: int) -> bool:
 
 def _reserved(run: Run, again: set[int]) -> bool:
     """Count the walk among the takers of what it needs; False if some of that is gone by now."""
+    # Some have a claim on what feeds them; the walk takes it over, so that nobody can end it.
+    held = {one for one in again if run.stops_holding(one)}
     takers = Counter(
-        source
-        for one in again
-        if one not in run.holding  # which have a claim on what feeds them
-        for source in run.program.before[one]
+        source for one in again if one not in held for source in run.program.before[one]
     )
     for place, count in takers.items():
         run.outputs[place].let_go(-count)
@@ -122,6 +121,10 @@ def _reserved(run: Run, again: set[int]) -> bool:
         return True
     for place, count in takers.items():
         run.outputs[place].let_go(count)
+    run.holding |= held
+    for one in held:
+        if run.outputs[one].uses <= 0 and run.stops_holding(one):
+            run.let_input_go(one)
     return False
 
 
@@ -149,7 +152,6 @@ def _make_again(run: Run, place: int) -> VirtualValue | None:
     """Make one value again; return it if it is another than the one that was known."""
     known = run.outputs[place]
     id_, sources = run.program.ids[place], run.program.before[place]
-    run.stops_holding(place)  # what it held is taken now
     found = forward_key(run, place)
     with Claimed(run, found):
         if _is_here(run, place):  # another has made it meanwhile

@@ -171,7 +171,7 @@ class Run:
         try:
             return self.store.lookup(key)
         except Exception as error:  # noqa: BLE001  # nothing kept is worth a failed run
-            self._broken("looked up", error)
+            self.broken("looked up", error)
             return None
 
     def has(self, digest: str) -> bool:
@@ -188,7 +188,7 @@ class Run:
         try:
             return self.store.claim(key)
         except Exception as error:  # noqa: BLE001  # as above
-            self._broken("claimed", error)
+            self.broken("claimed", error)
             return None
 
     def write(self, place: int, encoded: Encoded) -> bool:
@@ -211,7 +211,15 @@ class Run:
         except Exception as error:  # noqa: BLE001  # as above
             self.not_kept(place, error)
 
-    def _broken(self, what: str, error: Exception) -> None:
+    def end_claim(self, claim: AbstractContextManager[None]) -> None:
+        """Let go of a claim, whatever the store makes of that."""
+        try:
+            claim.__exit__(None, None, None)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.broken("claimed", error)
+
+    def broken(self, what: str, error: Exception) -> None:
+        """Say that the cache does not do what it should."""
         text = describe_error(error)
         message = f"nothing can be {what} in the cache, so it is computed: {text}"
         self.notice("NodeNotKept", "", message, once=(what, text))
@@ -260,7 +268,7 @@ class Run:
         """Let go of every claim and start nothing new; what runs is on its own."""
         self.stopped = True
         for claim in list(self.claims):
-            claim.__exit__(None, None, None)
+            self.end_claim(claim)
 
 
 _NOTHING = VirtualValue(None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from soma._notices import tell_once
 from soma.contracts import ActionStore, Frame
 from soma.engine.blobs import Blob, private_frame
-from soma.errors import CodecError
-from soma.frame import Encoded, decode_parts, encode
+from soma.errors import CodecError, FrameError
+from soma.frame import Encoded, decode_parts, encode, names_codec
 from soma.values import Opaque
 
 __all__ = ["NodeState"]
@@ -96,7 +97,10 @@ class NodeState:
             frame = store.read(digest)
         except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
             return None
-        return None if frame is None else cls(digest, _Stored(store, digest, frame))
+        if frame is None:
+            return None
+        state = cls(digest, _Stored(store, digest, frame))
+        return state if not names_codec(bytes(frame[0])) or state.can_be_read() else None
 
     @classmethod
     def unshown(cls, found: Any) -> NodeState:
@@ -110,6 +114,15 @@ class NodeState:
             return found.value if type(found) is Opaque else found
         header, buffers = self._source.frame()
         return decode_parts(header, buffers, allow_pickle=True)
+
+    def can_be_read(self) -> bool:
+        """Say whether its codecs can read it; a line, where they cannot."""
+        try:
+            self.take()
+        except (CodecError, FrameError) as error:
+            tell_once(("read", str(error)), f"a state that was kept cannot be read: {error}")
+            return False
+        return True
 
     def hash(self) -> str:
         """Return the content hash; empty where it has none."""

@@ -220,7 +220,7 @@ def read_value(store: ActionStore, digest: str) -> Any:
         return NOT_IN_HAND
     if frame is None:
         return NOT_IN_HAND
-    header, buffers = frame
+    header, buffers = bytes(frame[0]), frame[1]
     if buffers or len(header) > _SMALL_BYTES:
         return _decoded_or_gone(header, buffers)
     found = _small.get(header, NOT_IN_HAND)

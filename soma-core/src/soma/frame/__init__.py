@@ -14,8 +14,17 @@ from typing import Any
 from soma.frame.decode import decode, decode_parts
 from soma.frame.encode import encode
 from soma.frame.encoded import Encoded
+from soma.frame.layout import names_codec
 
-__all__ = ["NATIVE_TYPES", "Encoded", "content_hash", "decode", "decode_parts", "encode"]
+__all__ = [
+    "NATIVE_TYPES",
+    "Encoded",
+    "content_hash",
+    "decode",
+    "decode_parts",
+    "encode",
+    "names_codec",
+]
 
 NATIVE_TYPES = (
     *("None", "bool", "int", "float", "complex", "str", "bytes", "bytearray", "Ellipsis"),

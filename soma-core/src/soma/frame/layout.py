@@ -19,6 +19,7 @@ from typing import Any
 import cbor2
 
 from soma.errors import CodecError, FrameError
+from soma.frame.tokens import Code
 
 __all__ = [
     "ALIGNMENT",
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_NESTING",
     "Parsed",
     "build_header",
+    "names_codec",
     "pad",
     "parse",
     "parse_pieces",
@@ -121,6 +123,22 @@ def _read_start(header: bytes) -> tuple[int, list[Any], list[int]]:
 # Values of one kind have one header, and a cache reads the same few again and again.
 _REMEMBERED_BYTES = 512
 _remembered = lru_cache(maxsize=1024)(_read_start)
+
+
+def names_codec(header: bytes) -> bool:
+    """Say whether a frame needs codecs to be read: whether some value in it was written by one.
+
+    Args:
+        header: the header of a frame, as ``Encoded.header``.
+
+    Raises:
+        FrameError: it is no header.
+    """
+    tokens = (_remembered(header) if len(header) <= _REMEMBERED_BYTES else _read_start(header))[1]
+    return any(type(one) is list and one[:1] and one[0] in _BY_CODEC for one in tokens)
+
+
+_BY_CODEC = frozenset({int(Code.CODEC), int(Code.CODEC_BUFFERS), int(Code.PICKLE)})
 
 
 def _read_preamble(view: memoryview) -> tuple[int, int]:

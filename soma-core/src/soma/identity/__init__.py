@@ -279,7 +279,7 @@ class NodeIdentity:
         if isinstance(self._root, types.FunctionType):
             return {}
         if self._is_plain:
-            return {name: one for name, one in vars(self._node).items() if name[:1] != "_"}
+            return {name: one for name, one in dict(vars(self._node)).items() if name[:1] != "_"}
         if not self._roots:  # what has no code of its own, such as a partial, is what it holds
             return {"value": self._node}
         try:
@@ -303,7 +303,8 @@ class NodeIdentity:
     def _config_unchanged(self, values: dict[str, Any] | None) -> bool:
         if values is None:
             return False
-        now = self._node.__dict__ if self._is_plain else self._config()
+        # A copy: another thread may set an attribute meanwhile.
+        now = dict(self._node.__dict__) if self._is_plain else self._config()
         count = 0
         for name, value in now.items():
             if self._is_plain and name[:1] == "_":

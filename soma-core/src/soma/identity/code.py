@@ -347,7 +347,8 @@ def _by_name(canon: Canon, value: Any) -> Iterator[Step]:
     canon.emit("named", qualified_name(value).encode("utf-8", "surrogatepass"))
     owner = getattr(value, "__objclass__", owner)  # that of str.upper, which has no module
     home = owner if isinstance(owner, type) else value
-    canon.emit("version", version_of(home.__module__).encode())
+    module = getattr(home, "__module__", None) or type(home).__module__  # that of a ufunc
+    canon.emit("version", version_of(module).encode())
     if isinstance(owner, type):
         canon.emit("of", qualified_name(owner).encode("utf-8", "surrogatepass"))
 

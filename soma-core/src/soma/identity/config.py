@@ -46,7 +46,7 @@ def config_items(node: Any) -> Iterator[tuple[str, Any]]:
 
 def _attributes(node: Any) -> Iterator[tuple[str, Any]]:
     cached = _cached_names(type(node))
-    for name, value in getattr(node, "__dict__", {}).items():
+    for name, value in dict(getattr(node, "__dict__", {})).items():  # it may change meanwhile
         if isinstance(name, str) and not name.startswith("_") and name not in cached:
             yield name, value
     for cls in type(node).__mro__:
@@ -80,7 +80,7 @@ def has_plain_config(node: Any) -> bool:
         and not any(vars(base).get("__slots__") for base in cls.__mro__)
         and not _cached_names(cls)
         and not dimensions_of(cls)
-        and all(type(name) is str for name in vars(node))
+        and all(type(name) is str for name in dict(vars(node)))
         and (not is_captured(node) or _arguments_are_public(node))
     )
 

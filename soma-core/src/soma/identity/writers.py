@@ -285,7 +285,7 @@ def _whole(canon: Canon, value: Any) -> Iterator[Step]:
 
 def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
     cls = type(value)
-    yield from getattr(value, "__dict__", {}).items()
+    yield from dict(getattr(value, "__dict__", {})).items()  # which may change meanwhile
     slots = 0
     for base in cls.__mro__:
         for name, member in vars(base).items():
