@@ -142,7 +142,7 @@ class TestSchemas:
         ("given", "taken", "sentence"),
         [
             ("text", "json", "it gives 'text' and 'json' is taken"),
-            ("text", {"dtype": "int8"}, "it gives 'text' and"),
+            ("text", {"dtype": "int8"}, "it gives 'text' and {'dtype': 'int8'} is taken"),
             ({"dtype": "float32"}, {"dtype": "float64"}, "it gives float32 and float64 is taken"),
             ({"shape": (2, 3)}, {"shape": (2,)}, "it gives 2 axes"),
             ({"shape": (None, 3)}, {"shape": (None, 4)}, "axis 1 has length 3"),

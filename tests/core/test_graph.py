@@ -94,6 +94,7 @@ class TestDeclaring:
             (Add, "Add is a class; a node is an object of it"),
             (object(), "An object of class object cannot be a node: it has no forward"),
             (None, "An object of class NoneType cannot be a node"),
+            ([Add(1), Add(2)], r"A list is no node.*a.to\(\[b, c\]\), or b \| c"),
             (Add(1) >> Add(2), "Add >> Add is an expression of several nodes"),
             (Graph.somatize(Add(1)), r"Graph.forward takes \(x: 'Any', \*, seed"),
             (

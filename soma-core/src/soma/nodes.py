@@ -146,16 +146,8 @@ _ASKED = (
 
 
 def _check(node: Any) -> _Signatures:
-    name = node.__name__ if isinstance(node, type) else type(node).__name__
-    if isinstance(node, Chain | Fork | Marked):
-        raise InvalidFilter(f"{node!r} is an expression of several nodes: Graph.somatize({node!r})")
-    if isinstance(node, type):
-        raise InvalidFilter(f"{name} is a class; a node is an object of it: {name}(...)")
-    if callable(getattr(node, "poll", None)):
-        raise InvalidFilter(
-            f"{name} has poll(ctx), which makes it an effectful step, and steps cannot run in this "
-            "release. A filter has forward(x, state) and no poll"
-        )
+    _check_kind_of_thing(node)
+    name = type(node).__name__
     if _is_function(node):
         return _check_function(node)
     if not callable(getattr(node, "forward", None)):
@@ -184,6 +176,24 @@ def _check(node: Any) -> _Signatures:
         forward_takes=forward & FORWARD_EXTRAS,
         needs_y=_needs_second(node.fit),
     )
+
+
+def _check_kind_of_thing(node: Any) -> None:
+    """Refuse what is no object that could run."""
+    name = node.__name__ if isinstance(node, type) else type(node).__name__
+    if isinstance(node, Chain | Fork | Marked):
+        raise InvalidFilter(f"{node!r} is an expression of several nodes: Graph.somatize({node!r})")
+    if isinstance(node, list | tuple):
+        raise InvalidFilter(
+            f"A {name} is no node. For branches side by side: a.to([b, c]), or b | c"
+        )
+    if isinstance(node, type):
+        raise InvalidFilter(f"{name} is a class; a node is an object of it: {name}(...)")
+    if callable(getattr(node, "poll", None)):
+        raise InvalidFilter(
+            f"{name} has poll(ctx), which makes it an effectful step, and steps cannot run in this "
+            "release. A filter has forward(x, state) and no poll"
+        )
 
 
 def _is_function(node: Any) -> bool:

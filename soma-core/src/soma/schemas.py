@@ -91,4 +91,6 @@ def _dtype(name: str) -> str:
 
 
 def _said(schema: Any) -> str:
-    return repr(schema) if isinstance(schema, str) else str(tuple(schema))
+    if isinstance(schema, str):
+        return repr(schema)
+    return str(dict(schema)) if isinstance(schema, Mapping) else str(tuple(schema))
