@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from time import sleep
 
 import pytest
 
@@ -391,6 +392,7 @@ def test_ctrl_c_ends_a_command_with_130(tmp_path):
     ) as process:
         try:
             assert process.stdout.readline() == "started\n"
+            sleep(0.5)  # a signal between printing and sleeping is seen only after the sleep
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             assert "Traceback" not in process.stderr.read()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -65,6 +65,7 @@ def interrupt(code):
     process = start(code + textwrap.dedent(INTERRUPTED))
     try:
         assert process.stdout.readline() == "started\n"
+        sleep(0.5)  # a signal between printing and sleeping is seen only after the sleep
         pressed = monotonic()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "raised\n"
@@ -120,6 +121,7 @@ def test_a_program_that_goes_on_after_ctrl_c_can_run_the_same_again():
     process = start(code)
     try:
         assert process.stdout.readline() == "started\n"
+        sleep(0.5)  # as above
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "raised\n"
         assert process.stdout.readline() == "2 True\n"
