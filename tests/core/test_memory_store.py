@@ -16,6 +16,7 @@ from soma.engine import blobs as blobs_room
 from soma.engine.blobs import MAP_FROM, Blob
 from soma.engine.claims import Claims
 from soma.frame import content_hash, decode_parts, encode
+from support.threads import run_in_threads
 
 BIG = 2 * MAP_FROM // 8
 
@@ -198,12 +199,7 @@ class TestStore:
                 if found not in (value, None):
                     wrong.append(found)
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
+        run_in_threads(work, 6)
         assert wrong == []
         assert store.stats()["bytes"] == sum(blob.nbytes for blob in store._blobs.values())
 

@@ -13,6 +13,7 @@ import pytest
 
 from soma import Filter, Graph
 from soma.engine import MemoryStore, schedule
+from support.threads import run_in_threads
 
 
 class Meets(Filter):
@@ -197,12 +198,7 @@ def test_twelve_threads_on_one_graph():
             ):
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    run_in_threads(work, 12)
     assert wrong == []
 
 
@@ -224,11 +220,7 @@ def test_fits_from_several_threads_each_leave_a_whole_state():
             if state["pair"] != state["pair_2"]:
                 wrong.append(state)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_in_threads(work, 6)
     # pair forwards its state, so pair_2 learns what pair learned in the same fit
     assert wrong == []
 
@@ -256,11 +248,7 @@ def test_a_filter_whose_attributes_change_while_others_look_at_it():
 
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        run_in_threads(work, 6)
     finally:
         sys.setswitchinterval(interval)
     assert sorted(found) == [t * 1000 + number + 1 for t in range(6) for number in range(60)]
