@@ -483,6 +483,17 @@ class TestFaults:
         head.name = "changed"
         np.testing.assert_array_equal(g.forward(x), [-10.0, 10.0])
 
+    def test_a_store_that_cannot_be_read_is_said(self, capsys):
+        def fail(digest):
+            raise OSError("the shelf fell down")
+
+        store = MemoryStore()
+        g = Graph.somatize(node("a", lambda x: x + 1), cache=store)
+        g.forward(1)
+        store.read = fail
+        assert g.forward(1) == 2
+        assert "the cache cannot be read, so what it kept is made again" in capsys.readouterr().err
+
     @pytest.mark.parametrize("when", ["__enter__", "__exit__"])
     def test_a_claim_that_fails_costs_the_run_nothing(self, when, capsys):
         class Claim:

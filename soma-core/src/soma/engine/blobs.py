@@ -115,16 +115,13 @@ def _write_file(buffers: Sequence[memoryview]) -> int:
                 done += os.write(fd, buffer[done:])
         if sealable:
             fcntl.fcntl(fd, _F_ADD_SEALS, _SEALS)
-    except OSError:  # no memory for it, or not one descriptor
+    except BaseException as error:
         descriptors.release()
         if fd >= 0:
             os.close(fd)
-        return -1
-    except BaseException:  # Ctrl-C in the middle of it
-        descriptors.release()
-        if fd >= 0:
-            os.close(fd)
-        raise
+        if not isinstance(error, OSError):  # Ctrl-C in the middle of it
+            raise
+        return -1  # no memory for it, or not one descriptor
     return fd
 
 

@@ -15,12 +15,11 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-from blake3 import blake3
-
 from soma.contracts import ActionRecord, Frame
 from soma.engine.blobs import Blob
 from soma.engine.claims import Claims
 from soma.errors import InvalidInput, UnknownName, did_you_mean, shown
+from soma.frame import hash_parts
 
 __all__ = ["DEFAULT_MAX_BYTES", "MemoryStore", "shared_store"]
 
@@ -64,7 +63,7 @@ class MemoryStore:
             OSError: it is larger than the whole store.
         """
         header, buffers = frame
-        name = digest if digest is not None else _hash(header, buffers)
+        name = digest if digest is not None else hash_parts(header, buffers)
         with self._lock:
             if name in self._blobs:
                 self._blobs.move_to_end(name)
@@ -155,7 +154,7 @@ class MemoryStore:
         """Return the digests whose blob does not have that hash."""
         with self._lock:
             blobs = list(self._blobs.items())
-        return [digest for digest, blob in blobs if _hash(*blob.frame()) != digest]
+        return [digest for digest, blob in blobs if hash_parts(*blob.frame()) != digest]
 
     def _shrink_to(self, limit: int, *, spare: str = "", dry_run: bool = False) -> int:
         if self._bytes <= limit:
@@ -178,13 +177,6 @@ class MemoryStore:
             for digest in going:
                 del self._blobs[digest]
         return freed
-
-
-def _hash(header: bytes, buffers: Any) -> str:
-    hasher = blake3(header)
-    for one in buffers:
-        hasher.update(one)
-    return hasher.hexdigest()
 
 
 _all: weakref.WeakSet[MemoryStore] = weakref.WeakSet()

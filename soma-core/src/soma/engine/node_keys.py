@@ -42,7 +42,7 @@ def fit_key(run: Run, place: int, init: NodeState | None) -> NodeKey:
     if run.store is None and not wants_rng:
         return _UNKEYED
     identity = run.identity_of(place)
-    x, y = run.input_hash(place), run.hash_of(run.y, "")
+    x, y = run.input_hash(place), run.given_hash(run.y)
     start: str | None = None
     if init is not None and "state" in traits.fit_takes:
         start = init.hash()

@@ -7,7 +7,7 @@ until the last of the walk has taken it.
 
 The surprise: what is made again may be another value than the one that was recorded, and then
 everything below it has been looked up under the wrong keys. So the run starts over with the new
-value fixed (``Changed``); old and new are never mixed. Each start fixes one node more.
+value fixed (``Changed``); old and new are never mixed. Each start fixes at least one node more.
 """
 
 from __future__ import annotations

@@ -118,19 +118,16 @@ class Run:
         """Return the hash of what a node is given; empty where it has none."""
         sources = self.program.before[place]
         if not sources:
-            return self.hash_of(self.x, "")
+            return self.given_hash(self.x)
         if len(sources) == 1:
-            return self.hash_of(self.outputs[sources[0]], self.program.ids[sources[0]])
-        hashes = {
-            self.program.ids[one]: self.hash_of(self.outputs[one], self.program.ids[one])
-            for one in sources
-        }
+            return _hash_of(self.outputs[sources[0]])
+        hashes = {self.program.ids[one]: _hash_of(self.outputs[one]) for one in sources}
         return fan_in_hash(hashes) if all(hashes.values()) else ""
 
-    def hash_of(self, value: VirtualValue, id_: str) -> str:
-        """Return the hash of a value, and say once why it has none."""
-        found = value.digest or value.hash()
-        if not found and value.in_hand and self.store is not None and not id_:
+    def given_hash(self, value: VirtualValue) -> str:
+        """Return the hash of x or y; empty where it has none, and a line says why."""
+        found = _hash_of(value)
+        if not found and self.store is not None:
             name = value.type_name()
             which = "y is, or holds" if value is self.y else "the input of the graph is, or holds"
             message = (
@@ -269,6 +266,10 @@ class Run:
         self.stopped = True
         for claim in list(self.claims):
             self.end_claim(claim)
+
+
+def _hash_of(value: VirtualValue) -> str:
+    return value.digest or value.hash()
 
 
 _NOTHING = VirtualValue(None)

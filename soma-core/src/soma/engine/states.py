@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from soma._notices import tell_once
 from soma.contracts import ActionStore, Frame
 from soma.engine.blobs import Blob, private_frame
+from soma.engine.values import read_frame
 from soma.errors import CodecError, FrameError
 from soma.frame import Encoded, decode_parts, encode, names_codec
 from soma.values import Opaque
@@ -35,11 +36,7 @@ class _Stored:
         self._frame = frame
 
     def frame(self) -> Frame:
-        try:
-            found = self._store.read(self._digest)
-        except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
-            found = None
-        return found or private_frame(*self._frame)
+        return read_frame(self._store, self._digest) or private_frame(*self._frame)
 
 
 class NodeState:
@@ -93,10 +90,7 @@ class NodeState:
     @classmethod
     def stored(cls, store: ActionStore, digest: str) -> NodeState | None:
         """Return the state that a store holds; None where it is gone."""
-        try:
-            frame = store.read(digest)
-        except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
-            return None
+        frame = read_frame(store, digest)
         if frame is None:
             return None
         state = cls(digest, _Stored(store, digest, frame))

@@ -17,9 +17,9 @@ import threading
 from typing import Any
 
 from soma._notices import tell_once
-from soma.contracts import ActionStore
+from soma.contracts import ActionStore, Frame
 from soma.engine.blobs import MAP_FROM, Blob, private_frame
-from soma.errors import CodecError, FrameError
+from soma.errors import CodecError, FrameError, describe_error
 from soma.frame import Encoded, decode_parts, encode
 from soma.values import Opaque
 
@@ -29,6 +29,7 @@ __all__ = [
     "VirtualValue",
     "is_plain_array",
     "private_copy",
+    "read_frame",
     "read_value",
 ]
 
@@ -48,6 +49,9 @@ class VirtualValue:
         uses: how many takers there may be.
         owned: False for an object of the caller's, which nobody may be handed.
         sticky: keep the object although every taker was served.
+        basis: what it was made from: the key of its action, or a hash of what that would be; empty
+            where that has no hash.
+        kept_by: the store that has its blob.
     """
 
     __slots__ = (
@@ -58,7 +62,6 @@ class VirtualValue:
         "basis",
         "digest",
         "kept_by",
-        "key",
         "nbytes",
         "owned",
         "sticky",
@@ -88,10 +91,7 @@ class VirtualValue:
         self.owned = owned
         self.sticky = sticky
         self.basis = basis
-        """What it was made from: the key of its action, or a hash of what that would be; empty
-        where that has no hash."""
         self.kept_by = kept_by
-        """The store that has its blob."""
         self.unhashable = False
         """Whether it is known that nothing says how to write it down."""
 
@@ -183,12 +183,17 @@ class VirtualValue:
 
 def is_plain_array(found: Any) -> bool:
     """Say whether copying an array gives an array that cannot be told from it."""
-    cls = type(found)
-    if not (cls.__name__ == "ndarray" and cls.__module__ == "numpy") or found.dtype.hasobject:
+    if not _is_array(found):
         return False
     flags = found.flags
     contiguous = flags.c_contiguous or flags.f_contiguous
     return bool(contiguous and flags.writeable and flags.aligned)
+
+
+def _is_array(found: Any) -> bool:
+    """Say whether it is a numpy array of values; without importing numpy."""
+    cls = type(found)
+    return cls.__name__ == "ndarray" and cls.__module__ == "numpy" and not found.dtype.hasobject
 
 
 def private_copy(found: Any) -> Any:
@@ -198,7 +203,7 @@ def private_copy(found: Any) -> Any:
         return found
     if cls is Opaque:
         return found.value
-    if cls.__name__ == "ndarray" and cls.__module__ == "numpy" and not found.dtype.hasobject:
+    if _is_array(found):
         flags = found.flags
         return found.copy(order="F" if flags.f_contiguous and not flags.c_contiguous else "C")
     try:
@@ -212,12 +217,21 @@ def _copy_of(encoded: Encoded, found: Any) -> Any:
     return found if again is NOT_IN_HAND else again
 
 
+def read_frame(store: ActionStore, digest: str) -> Frame | None:
+    """Return a frame that belongs to the caller; None where it is gone or the store fails."""
+    try:
+        return store.read(digest)
+    except Exception as error:  # noqa: BLE001  # nothing kept is worth a failed run
+        text = describe_error(error)
+        tell_once(
+            ("read", text), f"the cache cannot be read, so what it kept is made again: {text}"
+        )
+        return None
+
+
 def read_value(store: ActionStore, digest: str) -> Any:
     """Return the value of a blob as an object of its own; ``NOT_IN_HAND`` where it is gone."""
-    try:
-        frame = store.read(digest)
-    except Exception:  # noqa: BLE001  # a store that cannot be read has nothing
-        return NOT_IN_HAND
+    frame = read_frame(store, digest)
     if frame is None:
         return NOT_IN_HAND
     header, buffers = bytes(frame[0]), frame[1]

@@ -13,7 +13,7 @@ from typing import Any
 
 from soma.frame.decode import decode, decode_parts
 from soma.frame.encode import encode
-from soma.frame.encoded import Encoded
+from soma.frame.encoded import Encoded, hash_parts
 from soma.frame.layout import names_codec
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "decode",
     "decode_parts",
     "encode",
+    "hash_parts",
     "names_codec",
 ]
 

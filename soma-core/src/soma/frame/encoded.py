@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from blake3 import blake3
@@ -95,7 +95,7 @@ class Encoded:
         return b"".join(self.parts())
 
 
-def hash_parts(header: bytes, buffers: tuple[memoryview, ...]) -> str:
+def hash_parts(header: bytes, buffers: Sequence[memoryview]) -> str:
     """Return the BLAKE3 of header and buffers in a row, in hexadecimal."""
     if not buffers:
         return blake3(header).hexdigest()
