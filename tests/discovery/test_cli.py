@@ -13,6 +13,7 @@ import pytest
 
 from soma._hints import NAMES
 from support.distributions import run_python, run_soma, write_plugin
+from support.signals import hear_ctrl_c
 
 
 def test_help_lists_commands_with_the_summaries_of_their_specs(tmp_path):
@@ -389,6 +390,7 @@ def test_ctrl_c_ends_a_command_with_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509  # it takes no lock
     ) as process:
         try:
             assert process.stdout.readline() == "started\n"

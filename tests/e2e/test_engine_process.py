@@ -10,6 +10,8 @@ from time import monotonic, sleep
 
 import pytest
 
+from support.signals import hear_ctrl_c
+
 pytestmark = pytest.mark.e2e
 
 FILTERS = """
@@ -56,7 +58,11 @@ INTERRUPTED = """
 def start(code):
     text = textwrap.dedent(FILTERS) + textwrap.dedent(code)
     return subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509  # it takes no lock
     )
 
 
