@@ -22,6 +22,7 @@ FORBIDDEN = {
     "pluggy",
     "pyarrow",
     "ray",
+    "rich",
     "torch",
     "typing",
     "websockets",

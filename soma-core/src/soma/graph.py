@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, overload
 
 from soma import engine, parameters, sources
 from soma.compiler import compile_topology, traits_by_id
 from soma.compiler.text import plan_text, topology_text
+from soma.declaration import Declaration
 from soma.dsl import Marks, expand
 from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
 from soma.engine.opening import open_store
 from soma.errors import GraphError
+from soma.events import Bus, Subscription, attach_default_sinks, make_event, open_sink
+from soma.events.progress import shown_progress
 from soma.identity import NodeIdentity
 from soma.plan import Plan
-from soma.topology import Declaration
 
 __all__ = ["Graph"]
 
@@ -62,6 +64,7 @@ class Graph:
         self._identities: dict[str, NodeIdentity] = {}
         self._compiled: tuple[int, Program] | None = None
         self._last_run: RunReport | None = None
+        self._bus: Bus | None = None
 
     # Declaring
 
@@ -120,6 +123,72 @@ class Graph:
 
     connect = edge
 
+    def branch(
+        self,
+        id_: str,
+        condition: Any,
+        arms: Mapping[str, Any] | Mapping[bool, Any],
+        *,
+        target: str | None = None,
+    ) -> str:
+        """Add a node that runs one of its arms on its own input, and return its id.
+
+        Feed it and what follows by edges to and from ``id_``. In a fit only the arm that is taken
+        fits.
+
+        Args:
+            id_: its id.
+            condition: a filter, a function, or the id of a node, whose output names the arm: a
+                text, True, False, or ``{"branch": label}``. It gets the input of the branch, unless
+                it is a node with edges of its own.
+            arms: label -> what runs: a filter, a function, an expression of several, the id of a
+                node, or a list of these. True and False are the labels ``"true"`` and ``"false"``;
+                ``"default"`` (or ``"else"``) takes what no other arm is named for. Nodes that an
+                edge leads to from an arm lie in that arm. An arm ends in one node.
+            target: where nodes in it shall run that do not say so themselves.
+
+        Raises:
+            GraphError: the id is taken, there are no arms, or a label makes no sense.
+            UnknownNode: there is no node of that id.
+            InvalidFilter: an object cannot be a node.
+        """
+        return self._declared.add_branch(id_, condition, arms, target=target)
+
+    def loop(
+        self,
+        id_: str,
+        body: Any,
+        until: Any = None,
+        max_iterations: int = 100,
+        *,
+        target: str | None = None,
+    ) -> str:
+        """Add a node that runs its body on its own output again and again, and return its id.
+
+        The first pass gets the input of the loop, each later one what the last node of the body
+        gave; what it gives at last is the output. A node that learns fits at every pass, one whose
+        ``fit`` names ``state`` goes on from the pass before, and the last state is kept.
+
+        Args:
+            id_: its id.
+            body: what runs: a filter, a function, an expression of several, the id of a node, or a
+                list of these. Nodes that an edge leads to from there lie in the body. It ends in
+                one node, beside ``until``.
+            until: a filter, a function, or the id of a node in the body, whose output stops the
+                loop: True, ``"done"``, ``"stop"`` or ``{"done": True}``; it goes on at False,
+                ``"continue"`` or ``{"done": False}``. It gets what the body gave, unless it is a
+                node with edges of its own. None: what the body gave says so itself. False: the
+                loop runs ``max_iterations`` times.
+            max_iterations: passes after which it stops in any case.
+            target: where nodes in it shall run that do not say so themselves.
+
+        Raises:
+            GraphError: the id is taken, or an argument makes no sense.
+            UnknownNode: there is no node of that id.
+            InvalidFilter: an object cannot be a node.
+        """
+        return self._declared.add_loop(id_, body, until, max_iterations, target=target)
+
     def edges(self) -> list[tuple[str, str]]:
         """Return the edges that are not cut, in the order of declaration."""
         return list(self._declared.edges)
@@ -168,9 +237,9 @@ class Graph:
 
         Raises:
             UnknownNode: there is no node of that id.
+            GraphError: it is a branch or a loop, which has none.
         """
-        self._declared.require(f"filter({id_!r})", (id_,))
-        return self._declared.nodes[id_].filter
+        return self._declared.filter(id_)
 
     # Running
 
@@ -185,6 +254,7 @@ class Graph:
         shuffle: bool = False,
         warm_start: bool = False,
         refresh: Iterable[str] | bool = (),
+        progress: bool = False,
     ) -> None:
         """Fit every node that learns, from scratch.
 
@@ -199,6 +269,7 @@ class Graph:
             warm_start: go on from the present states, where a ``fit`` names ``state``. States that
                 were loaded are gone on from in any case.
             refresh: ids of nodes to be computed anew although they are known; True for all.
+            progress: show on stderr what is done: a live table on a terminal, lines elsewhere.
 
         Raises:
             GraphError: the graph is empty, its edges go round or its nodes do not fit together.
@@ -210,54 +281,105 @@ class Graph:
         """
         wanted = self._seed if seed is None else engine.check_seed(seed)
         program = self._program()
-        self._last_run = report = RunReport("fit")
-        self._states = engine.fit(
-            program,
-            self._store,
-            x,
-            y,
-            states=self._states,
-            report=report,
-            seed=wanted,
-            epochs=epochs,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            warm_start=warm_start,
-            refresh=refresh,
-        )
+        bus, report = self._events(), engine.new_report("fit")
+        with shown_progress(bus, progress, report, len(program.plan.nodes)):
+            self._last_run = report
+            self._states = engine.fit(
+                program,
+                self._store,
+                x,
+                y,
+                states=self._states,
+                report=report,
+                bus=bus,
+                seed=wanted,
+                epochs=epochs,
+                batch_size=batch_size,
+                shuffle=shuffle,
+                warm_start=warm_start,
+                refresh=refresh,
+            )
         self._seed = wanted
 
     def forward(
-        self, x: Any, *, seed: int | None = None, refresh: Iterable[str] | bool = ()
+        self,
+        x: Any,
+        *,
+        seed: int | None = None,
+        run_id: str | None = None,
+        refresh: Iterable[str] | bool = (),
+        progress: bool = False,
     ) -> Any:
         """Return the output of the leaf, or a dict by node id when there are several leaves.
 
         Args:
             x: the input of every node that nothing feeds.
             seed: a seed for this call; None takes the one of the graph.
+            run_id: what events call this run; None for an id that no other run has.
             refresh: ids of nodes to be computed anew although they are known; True for all.
+            progress: as in ``fit``.
 
         Raises:
             NotFittedError: trainable nodes have no state yet; the message names them.
+            InvalidOutput: a condition names no arm, or an ``until`` says neither stop nor go on.
             GraphError: the graph is empty, its edges go round or its nodes do not fit together.
             Exception: whatever a filter raises, with a note naming the node.
         """
-        program = self._program()
-        self._last_run = report = RunReport("forward")
-        return engine.forward(
-            program,
-            self._store,
-            x,
-            states=self._states,
-            report=report,
-            seed=self._seed if seed is None else seed,
-            refresh=refresh,
-        )
+        program, bus, report = self._program(), self._events(), engine.new_report("forward", run_id)
+        with shown_progress(bus, progress, report, len(program.plan.nodes)):
+            self._last_run = report
+            return engine.forward(
+                program,
+                self._store,
+                x,
+                states=self._states,
+                report=report,
+                bus=bus,
+                seed=self._seed if seed is None else seed,
+                refresh=refresh,
+            )
 
     @property
     def last_run(self) -> RunReport | None:
         """What the last fit or forward did, or tried: its hits, and what it computed."""
         return self._last_run
+
+    # Listening
+
+    def on_event(self, callback: Callable[[dict[str, Any]], object] | str) -> Subscription:
+        """Call a function with every event of this graph, and return what ends that.
+
+        Events come in order, each before the graph goes on, as a dict with ``event_type`` and the
+        fields that docs/events.md lists. What the callback raises is one line on stderr and stops
+        nothing.
+
+        Args:
+            callback: a function of one dict; or the name of a sink that a plugin provides, which
+                gets the events themselves.
+
+        Returns:
+            A handle: call it to hear no more, also from inside the callback.
+
+        Raises:
+            InvalidInput: it cannot be called, or is an async function.
+            UnknownName: there is no sink of that name.
+        """
+        if isinstance(callback, str):
+            return self._events().subscribe(open_sink(callback), plain=False, name=callback)
+        return self._events().subscribe(callback, plain=True)
+
+    def emit(self, event: Any, /, **fields: Any) -> None:
+        """Bring an event of your own to whoever listens: ``g.emit("my_event", loss=0.3)``.
+
+        Args:
+            event: any name, with plain data as fields; the name of one of Soma's own, with its
+                fields; a dict with ``event_type``; or an object of ``soma.events``.
+            fields: the fields, where ``event`` is a name.
+
+        Raises:
+            InvalidInput: a field is missing, unknown or of a wrong type; the message names it.
+        """
+        self._events().emit(make_event(event, fields))
 
     # What was learned
 
@@ -312,7 +434,7 @@ class Graph:
 
     def filter_sources_dict(self) -> dict[str, str]:
         """Return node id -> source text of its class or function."""
-        nodes = self._declared.nodes
+        nodes = self._declared.filters
         return {id_: sources.source_of(id_, one.filter) for id_, one in nodes.items()}
 
     def search_space(self) -> list[dict[str, Any]]:
@@ -333,9 +455,7 @@ class Graph:
 
     def __soma_config__(self) -> Any:
         """Return what counts of a graph that a filter holds."""
-        nodes = {
-            id_: (one.filter, one.cached, one.frozen) for id_, one in self._declared.nodes.items()
-        }
+        nodes = self._declared.config()
         states = {id_: state.hash() or state.take() for id_, state in self._states.items()}
         return nodes, self._declared.edges, states, self._seed
 
@@ -354,6 +474,7 @@ class Graph:
         copied._states = dict(self._states)
         copied._identities = {}
         copied._compiled = None
+        copied._bus = None  # who listens to one graph has not asked for the other
         return copied
 
     def __getstate__(self) -> Any:
@@ -374,6 +495,14 @@ class Graph:
     def __repr__(self) -> str:
         fitted = ", fitted" if self._states else ""
         return f"<Graph: nodes={len(self)}, edges={len(self._declared.edges)}{fitted}>"
+
+    def _events(self) -> Bus:
+        """Return the bus; sinks of plugins are looked for when it is first needed."""
+        if self._bus is None:
+            bus = Bus()
+            attach_default_sinks(bus)
+            self._bus = bus
+        return self._bus
 
     def _program(self) -> Program:
         version = self._declared.version

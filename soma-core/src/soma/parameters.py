@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from soma.declaration import Declaration
 from soma.errors import InvalidInput, UnknownName, did_you_mean, shown
 from soma.space import Dimension, dimensions_of
-from soma.topology import Declaration
 
 __all__ = ["apply_params", "search_space"]
 
@@ -60,7 +60,7 @@ def apply_params(declared: Declaration, params: Mapping[str, Any]) -> None:
 def _by_name(declared: Declaration) -> dict[str, tuple[Any, str, Dimension]]:
     return {
         f"{id_}.{attribute}": (one.filter, attribute, dimension)
-        for id_, one in declared.nodes.items()
+        for id_, one in declared.filters.items()
         for attribute, dimension in dimensions_of(type(one.filter)).items()
     }
 

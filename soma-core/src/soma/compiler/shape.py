@@ -6,15 +6,15 @@ It is a reading of ``waits_for``, for people and for the wire, and decides nothi
 
 from __future__ import annotations
 
-from soma.plan import Composite, Entry, Execute, Parallel, Sequence
+from soma.plan import Entry, Parallel, Sequence, Unit
 
 __all__ = ["lay_out"]
 
 
-def lay_out(units: list[Execute | Composite]) -> Sequence:
+def lay_out(units: list[Unit]) -> Sequence:
     """Return the sequence that shows the units, which come each after what it waits for."""
-    place_of = {node.node: place for place, unit in enumerate(units) for node in unit.nodes}
-    before = [tuple(dict.fromkeys(place_of[id_] for id_ in unit.waits_for)) for unit in units]
+    place_of = {id_: place for place, unit in enumerate(units) for id_ in unit.ids}
+    before = [tuple(dict.fromkeys(place_of[id_] for id_ in unit.needs)) for unit in units]
     followers = [0] * len(units)
     for places in before:
         for place in places:

@@ -15,17 +15,20 @@ from typing import Any
 
 from soma.contracts import ActionStore
 from soma.engine import checks
+from soma.engine.announcer import new_run_id
 from soma.engine.checks import check_seed
 from soma.engine.memory import MemoryStore, shared_store
 from soma.engine.program import Program, build_program
 from soma.engine.recompute import Inputs
-from soma.engine.report import NodeRun, Notice, RunReport
+from soma.engine.report import Decision, NodeRun, Notice, RunReport
 from soma.engine.run import Call, Run
 from soma.engine.schedule import run_all
 from soma.engine.states import NodeState
 from soma.errors import CacheConfigError, Nameless
+from soma.events import Bus
 
 __all__ = [
+    "Decision",
     "MemoryStore",
     "NodeRun",
     "NodeState",
@@ -36,8 +39,18 @@ __all__ = [
     "check_seed",
     "fit",
     "forward",
+    "new_report",
     "shared_store",
 ]
+
+
+def new_report(phase: str, run_id: Any = None) -> RunReport:
+    """Return the empty report of a run; without an id it gets one that no other run has.
+
+    Raises:
+        InvalidInput: the id is no text, or an empty one.
+    """
+    return RunReport(phase, run_id=checks.check_run_id(run_id) or new_run_id())
 
 
 def fit(
@@ -48,6 +61,7 @@ def fit(
     *,
     states: Mapping[str, NodeState],
     report: RunReport,
+    bus: Bus | None = None,
     seed: Any = None,
     epochs: Any = 1,
     batch_size: Any = None,
@@ -78,7 +92,8 @@ def fit(
         warm_start=warm_start,
         refresh=checks.check_refresh(program, refresh),
     )
-    return _done(program, store, call, report).states
+    run = _done(program, store, call, report, bus)
+    return {**_of_arms_not_taken(program, call, run.states), **run.states}
 
 
 def forward(
@@ -88,6 +103,7 @@ def forward(
     *,
     states: Mapping[str, NodeState],
     report: RunReport,
+    bus: Bus | None = None,
     seed: Any = None,
     refresh: Any = (),
 ) -> Any:
@@ -111,23 +127,47 @@ def forward(
         states=states,
         refresh=checks.check_refresh(program, refresh),
     )
-    results = _done(program, store, call, report).results
+    results = _done(program, store, call, report, bus).results
     if len(program.leaves) == 1:
         return results[program.leaves[0]]
     return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
 
 
-def _done(program: Program, store: ActionStore | None, call: Call, report: RunReport) -> Run:
+def _of_arms_not_taken(
+    program: Program, call: Call, fitted: Mapping[str, NodeState]
+) -> dict[str, NodeState]:
+    """Return what a fit leaves as it was: states that were put there, of nodes it did not reach."""
+    reached = len(fitted) == len(program.learners)
+    return (
+        {}
+        if reached
+        else {
+            id_: state
+            for id_, state in call.states.items()
+            if id_ not in fitted and (state.loaded or call.warm_start)
+        }
+    )
+
+
+def _done(
+    program: Program, store: ActionStore | None, call: Call, report: RunReport, bus: Bus | None
+) -> Run:
+    """Run what was asked for; what is refused before that is no run, and has no events."""
     checks.check_targets(program)
     if store is not None:
         checks.check_cached(program)
         _read_identities(program)
-    run = Run(program, store, call, report)
+    run = Run(program, store, call, report, bus)
     started = call.clock()
     try:
+        run.announcer.run_started(report.phase, program.plan)
         run_all(run, Inputs())
-    finally:
+    except BaseException as error:
         report.duration_ms = (call.clock() - started) * 1e3
+        run.announcer.run_failed(error)
+        raise
+    report.duration_ms = (call.clock() - started) * 1e3
+    run.announcer.run_completed(report.duration_ms)
     return run
 
 

@@ -30,59 +30,70 @@ from soma.values import Opaque
 __all__ = ["compute_output", "run_node"]
 
 
-def run_node(run: Run, place: int, inputs: Any) -> None:
+def run_node(run: Run, at: int, inputs: Any) -> None:
     """Fit a node if this is a fit and it learns, and forward it if somebody needs that.
 
     Args:
         run: the run.
-        place: the node.
-        inputs: gathers what a node is given: ``inputs(run, place) -> object``.
+        at: the node.
+        inputs: gathers what a node is given: ``inputs(run, at) -> object``.
     """
-    traits = run.program.traits[place]
     if run.call.fitting:
-        if traits.trainable:
-            run.states[run.program.ids[place]] = _fit(run, place, inputs)
-        if not run.program.feeds_learner[place]:
+        place = run.node[at]
+        if run.program.traits[place].trainable:
+            run.learned[at] = run.states[run.program.ids[place]] = _fit(run, at, inputs)
+        if not run.program.needs.forwards[place] or at in run.spared:
             return
-    run.outputs[place] = _forward(run, place, inputs)
+    run.outputs[at] = _forward(run, at, inputs)
 
 
-def _fit(run: Run, place: int, inputs: Any) -> NodeState:
-    id_ = run.program.ids[place]
-    present = run.call.states.get(id_)
-    if run.program.entries[place].frozen and present is not None and present.loaded:
-        run.let_input_go(place)
-        return present
-    goes_on = run.call.warm_start and not run.program.entries[place].frozen
-    init = present if present is not None and (present.loaded or goes_on) else None
-    found = fit_key(run, place, init)
-    record = _recorded(run, place, "state", found)
+def _fit(run: Run, at: int, inputs: Any) -> NodeState:
+    init, keeps = _start_of(run, at)
+    if keeps and init is not None:
+        run.let_input_go(at)
+        return init
+    found, began = fit_key(run, at, init), run.call.clock()
+    record = _recorded(run, at, "state", found)
     state = _held_state(run, record)
     if record is not None and state is not None:
-        run.let_input_go(place)
-        run.done(place, "state", "hit", 0.0, record.bytes["state"])
+        run.let_input_go(at)
+        run.hit(at, "state", record, began)
         return state
-    x = inputs(run, place)
+    if found.recorded:
+        run.missed(at, "state", found.key)
+    x = inputs(run, at)
     with Claimed(run, found):
-        again = _recorded(run, place, "state", found) if found.recorded else None
+        again = _recorded(run, at, "state", found) if found.recorded else None
         state = _held_state(run, again)
         if again is not None and state is not None:  # another has computed it meanwhile
-            run.done(place, "state", "hit", 0.0, again.bytes["state"])
+            run.hit(at, "state", again, began)
             return state
         before = run.lookup(found.key) if found.recorded else None
-        return _compute_state(run, place, found, x, init, before=before)
+        return _compute_state(run, at, found, x, init, before=before)
+
+
+def _start_of(run: Run, at: int) -> tuple[NodeState | None, bool]:
+    """Return the state that a fit goes on from, if any, and whether that is kept as it is."""
+    id_, frozen = run.id_of(at), run.is_frozen(run.node[at])
+    earlier = run.states.get(id_)  # of an earlier pass
+    if earlier is not None:
+        return earlier, frozen
+    present = run.call.states.get(id_)
+    if present is None or not (present.loaded or (run.call.warm_start and not frozen)):
+        return None, False
+    return present, frozen
 
 
 def _compute_state(
     run: Run,
-    place: int,
+    at: int,
     found: NodeKey,
     x: Any,
     init: NodeState | None,
     *,
     before: ActionRecord | None,
 ) -> NodeState:
-    program = run.program
+    program, place = run.program, run.node[at]
     traits = program.traits[place]
     extras: dict[str, Any] = options_of(run, place)
     if "rng" in traits.fit_takes:
@@ -93,21 +104,22 @@ def _compute_state(
     run.check_stopped()
     private = _private_attributes(program.filters[place])
     started = run.call.clock()
-    learned = call_fit(program, place, x, y, extras)
+    learned = call_fit(run, at, x, y, extras)
     duration_ms = (run.call.clock() - started) * 1e3
-    run.refreshed.add((place, "state"))
+    run.refreshed.add((run.site(at), "state"))
     if learned is None or (
         type(learned) is dict and not learned and _differs(private, program, place)
     ):
         tell_learned_inside(run, place, learned)
-        run.done(place, "state", "computed", duration_ms, 0)
+        run.done(at, "state", "computed", learned, duration_ms=duration_ms)
         return NodeState.unshown(learned)
     if run.store is None:
-        run.done(place, "state", "computed", duration_ms, 0)
+        run.done(at, "state", "computed", learned, duration_ms=duration_ms)
         return NodeState.of(learned)
     encoded = _encoded(run, place, learned)
     outcome = "computed" if before is None or _is_refreshed(run, place) else "recomputed"
-    run.done(place, "state", outcome, duration_ms, encoded.nbytes if encoded is not None else 0)
+    nbytes = encoded.nbytes if encoded is not None else 0
+    run.done(at, "state", outcome, learned, duration_ms=duration_ms, nbytes=nbytes)
     if encoded is None:
         return NodeState.as_is(learned)
     if found.recorded and not changed_itself(run, place, found, "fit"):
@@ -127,83 +139,87 @@ def _held_state(run: Run, record: ActionRecord | None) -> NodeState | None:
     return NodeState.stored(run.store, record.outputs["state"])
 
 
-def _forward(run: Run, place: int, inputs: Any) -> VirtualValue:
-    found = forward_key(run, place)
+def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
+    found = forward_key(run, at)
     if run.store is None:
-        return compute_output(run, place, found, inputs(run, place), outcome="computed")
-    fixed = run.fixed.get(place)
+        return compute_output(run, at, found, inputs(run, at), outcome="computed")
+    fixed = run.fixed.get(run.site(at)) if run.fixed else None
     if fixed is not None and fixed.basis and fixed.basis == found.basis:
-        run.let_input_go(place)
+        run.let_input_go(at)
         return fixed
-    record = _recorded(run, place, "output", found)
+    began = run.call.clock()
+    record = _recorded(run, at, "output", found)
     if record is not None:
-        if run.uses[place] and not run.has(record.outputs["output"]):
-            run.holding.add(place)
+        if run.uses[run.node[at]] and not run.has(record.outputs["output"]):
+            run.holding.add(at)
         else:
-            run.let_input_go(place)
-        return _hit(run, place, record)
-    x = inputs(run, place)
+            run.let_input_go(at)
+        return _hit(run, at, record, began)
+    if found.recorded:
+        run.missed(at, "output", found.key)
+    x = inputs(run, at)
     with Claimed(run, found):
-        record = _recorded(run, place, "output", found) if found.recorded else None
+        record = _recorded(run, at, "output", found) if found.recorded else None
         if record is not None:  # another has computed it meanwhile
-            return _hit(run, place, record)
-        return compute_output(run, place, found, x, outcome="computed")
+            return _hit(run, at, record, began)
+        return compute_output(run, at, found, x, outcome="computed")
 
 
-def _hit(run: Run, place: int, record: ActionRecord) -> VirtualValue:
+def _hit(run: Run, at: int, record: ActionRecord, began: float) -> VirtualValue:
     digest, nbytes = record.outputs["output"], record.bytes["output"]
-    run.done(place, "output", "hit", 0.0, nbytes)
+    run.hit(at, "output", record, began)
     return VirtualValue(
         NOT_IN_HAND,
         digest=digest,
         nbytes=nbytes,
-        uses=run.uses[place],
+        uses=run.uses[run.node[at]],
         basis=record.key,
         kept_by=run.store,
     )
 
 
-def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str) -> VirtualValue:
+def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -> VirtualValue:
     """Forward a node and keep what it gives.
 
     Args:
         run: the run.
-        place: the node.
+        at: the node.
         found: the key of the action.
         x: what the node is given; its own.
         outcome: ``"computed"``, or ``"recomputed"`` where it had been known.
     """
-    program = run.program
-    id_, traits = program.ids[place], program.traits[place]
-    state = run.states[id_].take() if traits.trainable else None
+    place = run.node[at]
+    traits = run.program.traits[place]
+    learned = run.state_of(at) if traits.trainable else None
+    state = None if learned is None else learned.take()
     extras = {"rng": rng_of(run, place, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
     run.check_stopped()
     clock = run.call.clock
     given = NOTHING_GIVEN if type(x) in IMMUTABLE else Given(x).count()
     started = clock()
-    made = call_forward(program, place, x, state, extras)
+    made = call_forward(run, at, x, state, extras)
     duration_ms = (clock() - started) * 1e3
     del state  # which may hold what was returned, and was the call's own
     if type(made) not in IMMUTABLE and type(made) is not Opaque and is_held(made, given):
         made = private_copy(made)  # at once: its producer may write into it when it is called again
     if run.store is None:
-        run.done(place, "output", outcome, duration_ms, 0)
+        run.done(at, "output", outcome, made, duration_ms=duration_ms)
         # Of several takers the last gets what the first got: what copying gives.
         owned = run.uses[place] < 2 or is_plain_array(made)  # noqa: PLR2004  # several
         return VirtualValue(made, uses=run.uses[place], owned=owned)
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0
-    run.done(place, "output", outcome, duration_ms, nbytes)
+    run.done(at, "output", outcome, made, duration_ms=duration_ms, nbytes=nbytes)
     value = VirtualValue(
         made if encoded is None else encoded.value,
         digest="" if encoded is None else encoded.digest,
         nbytes=nbytes,
         uses=run.uses[place],
-        sticky=place in run.sticky or not (traits.deterministic or found.recorded),
+        sticky=run.site(at) in run.sticky or not (traits.deterministic or found.recorded),
         basis=found.basis,
     )
     value.unhashable = encoded is None
-    run.refreshed.add((place, "output"))
+    run.refreshed.add((run.site(at), "output"))
     if encoded is not None and found.recorded and not changed_itself(run, place, found, "forward"):
         if found.key is not None:
             tell_if_different(run, place, "output", run.lookup(found.key), encoded)
@@ -218,11 +234,11 @@ def compute_output(run: Run, place: int, found: NodeKey, x: Any, *, outcome: str
 _NO_EXTRAS: Mapping[str, Any] = {}
 
 
-def _recorded(run: Run, place: int, what: str, found: NodeKey) -> ActionRecord | None:
+def _recorded(run: Run, at: int, what: str, found: NodeKey) -> ActionRecord | None:
     """Return the record of an action, unless it shall be computed anew."""
     if not found.recorded:
         return None
-    if run.program.ids[place] in run.call.refresh and (place, what) not in run.refreshed:
+    if _is_refreshed(run, run.node[at]) and (run.site(at), what) not in run.refreshed:
         return None
     record = run.lookup(found.key)
     return record if record is not None and what in record.outputs else None

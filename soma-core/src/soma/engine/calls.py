@@ -8,62 +8,66 @@ from types import CoroutineType
 from typing import Any
 
 from soma.codecs import find_codec
-from soma.engine.program import Program
+from soma.engine.run import Run
 from soma.engine.values import IMMUTABLE
 from soma.errors import InvalidOutput
 
 __all__ = ["call_fit", "call_forward", "is_read_once"]
 
 
-def call_fit(program: Program, place: int, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
+def call_fit(run: Run, at: int, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
     """Return what a node learns.
 
     Raises:
         InvalidOutput: it is a generator or a coroutine.
         Exception: whatever the filter raises, with a note that names the node.
     """
-    node = program.filters[place]
+    node = run.program.filters[run.node[at]]
+    run.started(at, "state")
     try:
         found = node.fit(x, y, **extras)
-    except Exception as error:
-        _add_note(error, program, place, "fit", (x, y))
+        _refuse_once_only(run, at, "fit", found)
+    except BaseException as error:
+        _add_note(error, run, at, "fit", (x, y))
+        run.failed(at, "state", error)
         raise
-    _refuse_once_only(program, place, "fit", found)
     return found
 
 
-def call_forward(
-    program: Program, place: int, x: Any, state: Any, extras: Mapping[str, Any]
-) -> Any:
+def call_forward(run: Run, at: int, x: Any, state: Any, extras: Mapping[str, Any]) -> Any:
     """Return what a node makes of its input.
 
     Raises:
         InvalidOutput: it is a generator, an iterator or a coroutine.
         Exception: whatever the filter raises, with a note that names the node.
     """
-    node, traits = program.filters[place], program.traits[place]
+    place = run.node[at]
+    node, traits = run.program.filters[place], run.program.traits[place]
+    run.started(at, "output")
     try:
         found = node(x, **extras) if traits.is_function else node.forward(x, state, **extras)
-    except Exception as error:
-        _add_note(error, program, place, "forward", (x, x))
+        if type(found) not in IMMUTABLE:
+            _refuse_once_only(run, at, "forward", found)
+    except BaseException as error:
+        _add_note(error, run, at, "forward", (x, x))
+        run.failed(at, "output", error)
         raise
-    if type(found) not in IMMUTABLE:
-        _refuse_once_only(program, place, "forward", found)
     return found
 
 
-def _add_note(
-    error: Exception, program: Program, place: int, phase: str, given: tuple[Any, Any]
-) -> None:
+def _add_note(error: BaseException, run: Run, at: int, phase: str, given: tuple[Any, Any]) -> None:
     """Say in which node it happened; once, and where the exception can carry it."""
+    if not isinstance(error, Exception) or isinstance(error, InvalidOutput):
+        return  # nobody's fault, or it says so itself
     with suppress(Exception):  # somebody else's class: it may refuse a note, or to be read
         remark = _on_nothing(error, *given)
-        note = f"in node {program.ids[place]!r} ({program.traits[place].label}), during {phase}"
+        label = run.program.traits[run.node[at]].label
+        note = f"in node {run.id_of(at)!r} ({label}), during {phase}{run.where(at)}"
         if note + remark not in getattr(error, "__notes__", ()):
             error.add_note(note + remark)
 
 
-def _on_nothing(error: Exception, x: Any, y: Any) -> str:
+def _on_nothing(error: BaseException, x: Any, y: Any) -> str:
     """Return what the note says of a None that the filter stumbled over."""
     if not (isinstance(error, TypeError | AttributeError) and "NoneType" in str(error)):
         return ""
@@ -78,7 +82,7 @@ def is_read_once(cls: type) -> bool:
     return once and find_codec(cls) is None
 
 
-def _refuse_once_only(program: Program, place: int, phase: str, found: Any) -> None:
+def _refuse_once_only(run: Run, at: int, phase: str, found: Any) -> None:
     """Refuse what can be read only once: it could be neither kept nor given to two nodes."""
     cls = type(found)
     if not is_read_once(cls):
@@ -86,7 +90,7 @@ def _refuse_once_only(program: Program, place: int, phase: str, found: Any) -> N
     if isinstance(found, CoroutineType):
         found.close()  # or Python would warn that nobody has awaited it
     raise InvalidOutput(
-        f"Node {program.ids[place]!r} ({program.traits[place].label}): {phase} returned a "
+        f"Node {run.id_of(at)!r} ({run.program.traits[run.node[at]].label}): {phase} returned a "
         f"{cls.__name__}, which can be read only once. Return its items in a list or an array, or "
         "the whole of it in soma.Opaque"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from soma.engine.calls import is_read_once
-from soma.engine.program import Program
+from soma.engine.program import Looping, Program
 from soma.engine.states import NodeState
 from soma.engine.values import IMMUTABLE
 from soma.errors import (
@@ -20,15 +20,19 @@ from soma.errors import (
     did_you_mean,
     shown,
 )
+from soma.plan import Execute
 
 __all__ = [
+    "check_arm",
     "check_cached",
     "check_data",
     "check_fitted",
     "check_input",
+    "check_labels",
     "check_learners",
     "check_options",
     "check_refresh",
+    "check_run_id",
     "check_seed",
     "check_targets",
 ]
@@ -47,6 +51,19 @@ def check_seed(seed: Any) -> int | None:
     if isinstance(seed, bool) or not hasattr(type(seed), "__index__"):
         raise InvalidInput(f"seed must be a whole number, not {shown(seed)}")
     return int(seed.__index__())
+
+
+def check_run_id(run_id: Any) -> str:
+    """Return the id of a run; empty where none was given.
+
+    Raises:
+        InvalidInput: it is no text, or an empty one.
+    """
+    if run_id is None:
+        return ""
+    if not isinstance(run_id, str) or not run_id.strip():
+        raise InvalidInput(f"run_id must be a text that says something, not {shown(run_id)}")
+    return run_id
 
 
 def check_options(epochs: Any, batch_size: Any, shuffle: Any) -> dict[str, Any]:
@@ -106,16 +123,28 @@ def check_data(program: Program, x: Any, y: Any) -> None:
             f"x has {rows} rows and y has {labels}: they are learned from row by row. (A tuple or "
             "a dict is taken as it is.)"
         )
+    if y is None:
+        check_labels(program, 0)
     for place in program.learners:
+        if x is None and place < program.size and not program.before[place]:
+            raise InvalidInput(
+                f"Node {program.ids[place]!r} ({program.traits[place].label}) learns from the "
+                "input of the graph, and x is None"
+            )
+
+
+def check_labels(program: Program, scope: int) -> None:
+    """Refuse to fit without labels what certainly learns from them in a body.
+
+    Raises:
+        InvalidInput: a fit there has no default for y.
+    """
+    for place in program.needs.learners[scope]:
         id_, traits = program.ids[place], program.traits[place]
-        if y is None and traits.needs_y:
+        if traits.needs_y:
             raise InvalidInput(
                 f"Node {id_!r} ({traits.label}) learns from labels: its fit(x, y) has no default "
                 "for y. Call g.fit(x, y), or write fit(self, x, y=None)"
-            )
-        if x is None and not program.before[place]:
-            raise InvalidInput(
-                f"Node {id_!r} ({traits.label}) learns from the input of the graph, and x is None"
             )
 
 
@@ -178,17 +207,37 @@ def check_learners(program: Program) -> None:
 
 
 def check_fitted(program: Program, states: Mapping[str, NodeState]) -> None:
-    """Refuse to forward through nodes that have learned nothing.
+    """Refuse to forward through nodes that have learned nothing; of arms only when one is taken.
 
     Raises:
         NotFittedError: the message names them.
     """
-    learners = (program.ids[place] for place in program.learners)
-    unfitted = [id_ for id_ in learners if id_ not in states]
+    unfitted = _unfitted(program, 0, states)
     if unfitted:
         raise NotFittedError(
             f"forward before fit: {_listed(unfitted)} learned nothing yet. Call g.fit(x, y) first"
         )
+
+
+def check_arm(program: Program, scope: int, states: Mapping[str, NodeState]) -> None:
+    """Refuse to forward through an arm that has learned nothing.
+
+    Raises:
+        NotFittedError: the message names the arm and its nodes.
+    """
+    unfitted = _unfitted(program, scope, states)
+    if unfitted:
+        arm = program.scopes[scope]
+        raise NotFittedError(
+            f"Branch {program.ids[arm.control]!r} takes arm {arm.arm!r}, which was never fitted: "
+            f"{_listed(unfitted)} learned nothing yet. A fit fits the arm that its data take: call "
+            "g.fit with data that take this one, or load a state"
+        )
+
+
+def _unfitted(program: Program, scope: int, states: Mapping[str, NodeState]) -> list[str]:
+    learners = (program.ids[place] for place in program.needs.learners[scope])
+    return [id_ for id_ in learners if id_ not in states]
 
 
 def check_cached(program: Program) -> None:
@@ -202,11 +251,12 @@ def check_cached(program: Program) -> None:
     for place in program.cached:
         entry = program.entries[place]
         if not program.traits[place].cacheable:
+            label = program.traits[place].label
             raise GraphError(
-                f"Node {entry.node!r} is cached, and its class ({entry.label}) says "
+                f"Node {entry.node!r} is cached, and its class ({label}) says "
                 "_cacheable = False. Take one of the two away"
             )
-        if not program.settled[place]:
+        if not program.needs.settled[place]:
             moving = program.ids[_unsettled_above(program, place)]
             raise Unsettled(
                 f"Node {entry.node!r} is cached, and {moving!r} may still learn: what is kept "
@@ -220,19 +270,34 @@ def check_cached(program: Program) -> None:
 
 
 def _unsettled_above(program: Program, place: int) -> int:
-    """Return the first node, this one or one above it, that learns and is not frozen."""
+    """Return a node, this one or one above it, that learns and is not frozen."""
     seen = {place}
     stack = [place]
     while stack:
         one = stack.pop()
         entry = program.entries[one]
-        if entry.kind == "trainable" and not entry.frozen:
+        if isinstance(entry, Execute) and entry.kind == "trainable" and not entry.frozen:
             return one
-        for source in program.before[one]:
+        for source in _above(program, one):
             if source not in seen:
                 seen.add(source)
                 stack.append(source)
     return place
+
+
+def _above(program: Program, place: int) -> list[int]:
+    """Return the nodes of which one gives what a node gets, or decides what it is."""
+    found = list(program.before[place])
+    scope = program.scopes[program.scope_of[place]]
+    if not found and scope.control >= 0:
+        found = list(program.before[scope.control])
+        if isinstance(program.controls[scope.control], Looping):
+            found.append(scope.terminal)
+    control = program.controls.get(place)
+    if control is not None:
+        found += [program.scopes[number].terminal for number in control.bodies]
+        found.append(control.until if isinstance(control, Looping) else control.condition)
+    return [one for one in found if one >= 0]
 
 
 def _listed(ids: Iterable[str]) -> str:

@@ -37,6 +37,9 @@ class MemoryStore:
         InvalidInput: ``max_bytes`` is no whole number above 0.
     """
 
+    tier = "Memory"
+    """What ``NodeCacheHit`` events call it."""
+
     def __init__(self, max_bytes: int | None = None) -> None:
         limit: Any = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
         if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:

@@ -35,14 +35,15 @@ class NodeKey:
 _UNKEYED = NodeKey(None, None, recorded=False)
 
 
-def fit_key(run: Run, place: int, init: NodeState | None) -> NodeKey:
+def fit_key(run: Run, at: int, init: NodeState | None) -> NodeKey:
     """Return the key of a node's fit. The object that it is given must not have been taken."""
+    place = run.node[at]
     traits = run.program.traits[place]
     wants_rng = "rng" in traits.fit_takes
     if run.store is None and not wants_rng:
         return _UNKEYED
     identity = run.identity_of(place)
-    x, y = run.input_hash(place), run.given_hash(run.y)
+    x, y = run.input_hash(at), run.given_hash(run.y)
     start: str | None = None
     if init is not None and "state" in traits.fit_takes:
         start = init.hash()
@@ -67,24 +68,23 @@ def options_of(run: Run, place: int) -> dict[str, Any]:
     return {name: value for name, value in run.call.options.items() if name in takes}
 
 
-def forward_key(run: Run, place: int) -> NodeKey:
+def forward_key(run: Run, at: int) -> NodeKey:
     """Return the key of a node's forward. The object that it is given must not have been taken."""
+    place = run.node[at]
     traits = run.program.traits[place]
     wants_rng = "rng" in traits.forward_takes
     if run.store is None and not wants_rng:
         return _UNKEYED
-    state = run.states.get(run.program.ids[place]) if traits.trainable else None
+    state = run.state_of(at) if traits.trainable else None
     recorded = (
         run.store is not None
         and traits.cacheable
         and (
-            traits.deterministic
-            or run.call.seed is not None
-            or run.program.entries[place].cached  # always keep
+            traits.deterministic or run.call.seed is not None or run.is_cached(place)  # always keep
         )
         and (state is None or state.shown)
     )
-    x = run.input_hash(place)
+    x = run.input_hash(at)
     state_hash = None if state is None else state.hash()
     if not x or (state is not None and not state_hash):
         return NodeKey(None, run.identity_of(place) if wants_rng else None, recorded=False)

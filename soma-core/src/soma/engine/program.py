@@ -1,22 +1,27 @@
 """What runs: a plan with its filters, as tuples that are addressed by position.
 
-Frozen, and made once per version of a graph. Positions follow the plan: each node comes after all
-that feed it.
+Frozen, and made once per version of a graph. Positions go body by body, the graph itself first, and
+in each body every node comes after all that feed it. A plan without branches and loops has one
+body. How a body becomes nodes of a run, once or many times, is unfolding.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
+from soma.engine.needs import Layout, Needs, find_needs
+from soma.engine.scopes import Branching, Looping, Scope, lay_scopes
 from soma.identity import NodeIdentity
 from soma.nodes import Traits
-from soma.plan import Execute, Plan
+from soma.plan import Branch, Execute, Loop, Plan
 from soma.topology import Topology
 
-__all__ = ["Program", "build_program"]
+__all__ = ["Branching", "Looping", "Program", "Scope", "build_program"]
+
+ProgramEntry: TypeAlias = Execute | Branch | Loop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,22 +32,30 @@ class Program:
     ids: tuple[str, ...]
     places: Mapping[str, int]
     """Node id -> its position."""
-    entries: tuple[Execute, ...]
+    entries: tuple[ProgramEntry, ...]
     filters: tuple[Any, ...]
+    """None for branches and loops."""
     traits: tuple[Traits, ...]
     identities: dict[str, NodeIdentity]
     """Node id -> its identity, made when it is first asked for and kept for later versions."""
+    scopes: tuple[Scope, ...]
+    """The graph itself, then the bodies, each after the one that it lies in."""
+    scope_of: tuple[int, ...]
+    controls: Mapping[int, Branching | Looping]
+    """Position of a branch or loop -> what there is to decide."""
     before: tuple[tuple[int, ...], ...]
     """Positions that feed a node, in the order of their ids: so they stand in the dict that a
     fan-in is handed, and so they count in its key."""
+    names: tuple[tuple[str, ...], ...]
+    """Their ids."""
     after: tuple[tuple[int, ...], ...]
-    """Positions that a node feeds."""
+    """Positions that wait for a node."""
+    waiting: tuple[int, ...]
+    """How many nodes each one waits for."""
     leaves: tuple[int, ...]
-    """Nodes that feed nobody, in the order of declaration."""
-    feeds_learner: tuple[bool, ...]
-    """Whether some trainable node lies below: only these forward during a fit."""
-    settled: tuple[bool, ...]
-    """Whether neither the node nor one above it can change while the graph trains."""
+    """Nodes of the graph itself that feed nobody, in the order of declaration."""
+    needs: Needs
+    """Who needs whose output."""
     slow: set[int] = field(default_factory=set)
     """Nodes that were once slow; grows from run to run."""
 
@@ -54,6 +67,11 @@ class Program:
             found = self.identities[id_] = NodeIdentity(id_, self.filters[place])
         return found
 
+    @property
+    def size(self) -> int:
+        """How many nodes the graph itself has, without those in bodies."""
+        return self.scopes[0].stop
+
     @cached_property
     def learners(self) -> tuple[int, ...]:
         """Nodes that learn."""
@@ -62,46 +80,39 @@ class Program:
     @cached_property
     def placed(self) -> tuple[Execute, ...]:
         """Nodes that shall run somewhere else."""
-        return tuple(one for one in self.entries if one.target not in (None, "local"))
+        return tuple(
+            one
+            for one in self.entries
+            if isinstance(one, Execute) and one.target not in (None, "local")
+        )
 
     @cached_property
     def cached(self) -> tuple[int, ...]:
         """Nodes every output of which is kept."""
-        return tuple(place for place, one in enumerate(self.entries) if one.cached)
+        return tuple(
+            place
+            for place, one in enumerate(self.entries)
+            if isinstance(one, Execute) and one.cached
+        )
 
     @cached_property
-    def roots(self) -> tuple[int, ...]:
-        """Nodes that get the input of the graph."""
-        return tuple(place for place, sources in enumerate(self.before) if not sources)
+    def fed_by_control(self) -> frozenset[int]:
+        """Nodes that get what a branch or loop gives."""
+        return frozenset(
+            place
+            for place, sources in enumerate(self.before)
+            if any(source in self.controls for source in sources)
+        )
 
-    @cached_property
-    def waiting(self) -> tuple[int, ...]:
-        """How many nodes each one waits for."""
-        return tuple(map(len, self.before))
-
-    @cached_property
-    def uses_in_fit(self) -> tuple[int, ...]:
-        """How many takers the output of each node has in a fit; last, the input of the graph."""
-        return self._uses([one.trainable for one in self.traits], self.feeds_learner)
-
-    @cached_property
-    def uses_in_forward(self) -> tuple[int, ...]:
-        """How many takers the output of each node has in a forward; last, the input of the graph.
-
-        The caller is one of a leaf's.
-        """
-        nobody = [False] * len(self.ids)
-        counts = list(self._uses(nobody, [True] * len(self.ids)))
-        for leaf in self.leaves:
-            counts[leaf] += 1
-        return tuple(counts)
-
-    def _uses(self, fits: Sequence[bool], forwards: Sequence[bool]) -> tuple[int, ...]:
-        counts = [0] * (len(self.ids) + 1)
-        for place, sources in enumerate(self.before):
-            for source in sources or (len(self.ids),):
-                counts[source] += fits[place] + forwards[place]
-        return tuple(counts)
+    def loops_around(self, place: int) -> tuple[str, ...]:
+        """Return the ids of the loops that a node lies in, outermost first."""
+        found: list[str] = []
+        scope = self.scopes[self.scope_of[place]]
+        while scope.control >= 0:
+            if isinstance(self.controls[scope.control], Looping):
+                found.append(self.ids[scope.control])
+            scope = self.scopes[self.scope_of[scope.control]]
+        return tuple(reversed(found))
 
 
 def build_program(
@@ -111,34 +122,65 @@ def build_program(
     identities: dict[str, NodeIdentity],
 ) -> Program:
     """Return the program of a plan."""
-    entries = plan.nodes
+    entries, scopes, controls = lay_scopes(plan)
     ids = tuple(entry.node for entry in entries)
     places = {id_: place for place, id_ in enumerate(ids)}
-    before = tuple(tuple(places[one] for one in sorted(entry.waits_for)) for entry in entries)
+    filters = topology.filters
+    names = tuple(tuple(sorted(entry.waits_for)) for entry in entries)
+    before = tuple(tuple(places[one] for one in sources) for sources in names)
     after: list[list[int]] = [[] for _ in ids]
-    for place, sources in enumerate(before):
-        for source in sources:
-            after[source].append(place)
-    feeds_learner = [False] * len(ids)
-    for place in reversed(range(len(ids))):
-        feeds_learner[place] = any(
-            feeds_learner[one] or traits[ids[one]].trainable for one in after[place]
-        )
-    settled: list[bool] = []
     for place, entry in enumerate(entries):
-        own = entry.frozen or entry.kind == "stateless"
-        settled.append(own and all(settled[one] for one in before[place]))
+        for one in entry.needs:
+            after[places[one]].append(place)
+    all_traits = tuple(traits.get(id_, _CONTROL) for id_ in ids)
+    leaves = (places[id_] for id_ in topology.nodes if not after[places[id_]])
+    size = scopes[0].stop
     return Program(
         plan=plan,
         ids=ids,
         places=places,
         entries=entries,
-        filters=tuple(topology.nodes[id_].filter for id_ in ids),
-        traits=tuple(traits[id_] for id_ in ids),
+        filters=tuple(filters[id_].filter if id_ in filters else None for id_ in ids),
+        traits=all_traits,
         identities=identities,
+        scopes=scopes,
+        scope_of=_scope_of(scopes),
+        controls=controls,
         before=before,
+        names=names,
         after=tuple(map(tuple, after)),
-        leaves=tuple(places[id_] for id_ in topology.nodes if not after[places[id_]]),
-        feeds_learner=tuple(feeds_learner),
-        settled=tuple(settled),
+        waiting=tuple(len(entry.needs) for entry in entries),
+        leaves=tuple(leaf for leaf in leaves if leaf < size),
+        needs=find_needs(
+            Layout(
+                scopes=scopes,
+                controls=controls,
+                entries=entries,
+                traits=all_traits,
+                before=before,
+                after=after,
+            )
+        ),
     )
+
+
+def _scope_of(scopes: Iterable[Scope]) -> tuple[int, ...]:
+    return tuple(number for number, one in enumerate(scopes) for _ in range(one.start, one.stop))
+
+
+_CONTROL = Traits(
+    label="",
+    is_function=False,
+    trainable=False,
+    has_fit=False,
+    differentiable=False,
+    needs_y=False,
+    fit_takes=frozenset(),
+    forward_takes=frozenset(),
+    cacheable=False,
+    deterministic=True,
+    uses_seed=False,
+    input_schema=None,
+    output_schema=None,
+)
+"""Stands for a branch or loop among the traits of nodes."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from graphlib import TopologicalSorter
 from typing import Any
 
 from soma.engine.actions import compute_output
@@ -39,17 +40,17 @@ class Inputs:
     def __init__(self) -> None:
         self._lock = threading.RLock()
 
-    def __call__(self, run: Run, place: int) -> Any:
+    def __call__(self, run: Run, at: int) -> Any:
         """Return what a node is given, as an object of its own.
 
         Raises:
             Changed: something above came out differently than it had been recorded.
         """
-        sources = run.program.before[place]
+        sources = run.before[at]
         if not sources:
             return run.x.take()
         self.ensure(run, sources)
-        return _gathered(run, sources)
+        return _gathered(run, at)
 
     def results(self, run: Run) -> dict[int, Any]:
         """Return what each leaf gave, as objects of the caller's own.
@@ -57,8 +58,9 @@ class Inputs:
         Raises:
             Changed: something came out differently than it had been recorded.
         """
-        self.ensure(run, run.program.leaves)
-        return {leaf: run.take(leaf) for leaf in run.program.leaves}
+        found = {leaf: run.stands_for.get(leaf, leaf) for leaf in run.program.leaves}
+        self.ensure(run, found.values())
+        return {leaf: run.take(at) for leaf, at in found.items()}
 
     def ensure(self, run: Run, places: Iterable[int]) -> None:
         """Have outputs in hand, all of which are still to be taken by whoever asks.
@@ -73,13 +75,14 @@ class Inputs:
             again = _missing_above(run, missing)
             while again and not _reserved(run, again):  # somebody took the last of one just now
                 again = _missing_above(run, missing)
-            _make_all_again(run, sorted(again))
+            _make_all_again(run, _in_order(run, again))
 
 
-def _gathered(run: Run, sources: tuple[int, ...]) -> Any:
+def _gathered(run: Run, at: int) -> Any:
+    sources = run.before[at]
     if len(sources) == 1:
         return run.take(sources[0])
-    return {run.program.ids[one]: run.take(one) for one in sources}
+    return {id_: run.take(one) for id_, one in zip(run.names[at], sources, strict=True)}
 
 
 def _missing_above(run: Run, places: list[int]) -> set[int]:
@@ -90,12 +93,18 @@ def _missing_above(run: Run, places: list[int]) -> set[int]:
         one = stack.pop()
         if one not in again and not _is_here(run, one):
             again.add(one)
-            stack += run.program.before[one]
+            stack += run.before[one]
     return again
 
 
-def _is_here(run: Run, place: int) -> bool:
-    value = run.outputs[place]
+def _in_order(run: Run, places: set[int]) -> list[int]:
+    """Return nodes each after all that feed it: positions of a run say nothing of that."""
+    needs = {one: [source for source in run.before[one] if source in places] for one in places}
+    return list(TopologicalSorter(needs).static_order())
+
+
+def _is_here(run: Run, at: int) -> bool:
+    value = run.outputs[at]
     if value.in_hand:
         return True
     if run.store is None or not value.digest:
@@ -111,16 +120,14 @@ def _reserved(run: Run, again: set[int]) -> bool:
     """Count the walk among the takers of what it needs; False if some of that is gone by now."""
     # Some have a claim on what feeds them; the walk takes it over, so that nobody can end it.
     held = {one for one in again if run.stops_holding(one)}
-    takers = Counter(
-        source for one in again if one not in held for source in run.program.before[one]
-    )
-    for place, count in takers.items():
-        run.outputs[place].let_go(-count)
-    sources = {source for one in again for source in run.program.before[one]}
-    if all(place in again or run.outputs[place].in_hand for place in sources):
+    takers = Counter(source for one in again if one not in held for source in run.before[one])
+    for at, count in takers.items():
+        run.outputs[at].let_go(-count)
+    sources = {source for one in again for source in run.before[one]}
+    if all(at in again or run.outputs[at].in_hand for at in sources):
         return True
-    for place, count in takers.items():
-        run.outputs[place].let_go(count)
+    for at, count in takers.items():
+        run.outputs[at].let_go(count)
     run.holding |= held
     for one in held:
         if run.outputs[one].uses <= 0 and run.stops_holding(one):
@@ -136,30 +143,30 @@ def _make_all_again(run: Run, places: list[int]) -> None:
     """
     changed: dict[int, VirtualValue] = {}
     left_out: set[int] = set()
-    for place in places:
-        if not left_out.isdisjoint(run.program.before[place]):
-            left_out.add(place)
+    for at in places:
+        if not left_out.isdisjoint(run.before[at]):
+            left_out.add(at)
             continue
-        value = _make_again(run, place)
+        value = _make_again(run, at)
         if value is not None:
-            changed[place] = value
-            left_out.add(place)
+            changed[at] = value
+            left_out.add(at)
     if changed:
         raise Changed(changed)
 
 
-def _make_again(run: Run, place: int) -> VirtualValue | None:
+def _make_again(run: Run, at: int) -> VirtualValue | None:
     """Make one value again; return it if it is another than the one that was known."""
-    known = run.outputs[place]
-    id_, sources = run.program.ids[place], run.program.before[place]
-    found = forward_key(run, place)
+    known = run.outputs[at]
+    id_ = run.id_of(at)
+    found = forward_key(run, at)
     with Claimed(run, found):
-        if _is_here(run, place):  # another has made it meanwhile
-            run.let_input_go(place)
+        if _is_here(run, at):  # another has made it meanwhile
+            run.let_input_go(at)
             return None
-        x = _gathered(run, sources) if sources else run.x.take_beside()
+        x = _gathered(run, at) if run.before[at] else run.x.take_beside()
         run.notice("NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again")
-        value = compute_output(run, place, found, x, outcome="recomputed")
+        value = compute_output(run, at, found, x, outcome="recomputed")
     if known.digest and value.digest != known.digest:
         value.sticky = True
         return value

@@ -6,11 +6,15 @@ unexpected ones to stderr as well, once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["NodeRun", "Notice", "RunReport"]
+from soma.events.human import human_ms, printable
+from soma.events.table import summarize, table_text
+
+__all__ = ["Decision", "NodeRun", "Notice", "RunReport"]
 
 
 class NodeRun(NamedTuple):
@@ -38,6 +42,14 @@ class Notice:
     message: str
 
 
+class Decision(NamedTuple):
+    """What one branch or loop did, one time that it was reached."""
+
+    node: str
+    outcome: str
+    """``"took arm 'a'"`` or ``"3 passes"``, and what ended them."""
+
+
 @dataclass(slots=True)
 class RunReport:
     """What one ``fit`` or ``forward`` did.
@@ -53,7 +65,11 @@ class RunReport:
     actions: list[NodeRun] = field(default_factory=list)
     """In the order in which they were finished."""
     notices: list[Notice] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    """What branches and loops did, in the order in which they decided."""
     duration_ms: float = 0.0
+    run_id: str = ""
+    """What its events call it."""
 
     @property
     def hits(self) -> int:
@@ -70,6 +86,17 @@ class RunReport:
         """The nodes of which nothing had to be computed, in order."""
         computed = set(self.computed)
         return tuple(one for one in self._nodes_with("hit") if one not in computed)
+
+    def to_text(self) -> str:
+        """Return a table: what was done with each node, how long it took, how large it is."""
+        title = f"{self.phase}, {human_ms(self.duration_ms)}"
+        lines = [table_text(summarize(self.actions), title)]
+        told = Counter(self.decisions)
+        lines += [
+            f"{printable(one.node)}: {one.outcome}{f', {count} times' if count > 1 else ''}"
+            for one, count in told.items()
+        ]
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         hits = self.hits

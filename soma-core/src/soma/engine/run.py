@@ -1,5 +1,9 @@
 """One fit or forward under way: what is known so far, and what is asked of everybody.
 
+What runs is addressed by its position in the run, ``at``. Nodes of the graph itself have the same
+position there as in the program, ``place``; those in a body get new ones each time it is entered
+(unfolding.py), so that each pass of a loop has its own inputs, state and output.
+
 A run belongs to one call. It is thrown away whole where something in it turns out to have been
 wrong (recompute.py), so nothing of it is ever mixed with another.
 """
@@ -7,22 +11,25 @@ wrong (recompute.py), so nothing of it is ever mixed with another.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from soma._notices import tell_once
 from soma.contracts import ActionRecord, ActionStore
+from soma.engine.announcer import Announcer
 from soma.engine.keys import fan_in_hash
 from soma.engine.program import Program
-from soma.engine.report import NodeRun, Notice, RunReport
+from soma.engine.report import Decision, NodeRun, Notice, RunReport
 from soma.engine.states import NodeState
-from soma.engine.values import VirtualValue
+from soma.engine.values import VirtualValue, is_plain_array
 from soma.errors import Nameless, describe_error
+from soma.events import Bus
 from soma.frame import Encoded
 from soma.identity import Identity
+from soma.plan import Execute
 
 __all__ = ["Call", "Run", "Stopped"]
 
@@ -30,6 +37,10 @@ KEEP_BELOW = 1 << 20
 """Outputs under this many bytes are always kept."""
 _BYTES_PER_MS = 1_000_000
 """1 GB/s: larger ones are kept where computing them is slower than reading them would be."""
+
+
+Site: TypeAlias = int | tuple[int, tuple[int, ...]]
+"""A place, and the passes of the loops around it where there are any."""
 
 
 class Stopped(BaseException):
@@ -55,48 +66,112 @@ class Run:
     """The state of one call."""
 
     def __init__(
-        self, program: Program, store: ActionStore | None, call: Call, report: RunReport
+        self,
+        program: Program,
+        store: ActionStore | None,
+        call: Call,
+        report: RunReport,
+        bus: Bus | None = None,
     ) -> None:
         self.program = program
         self.store = store
         self.call = call
         self.report = report
+        self.announcer = Announcer(Bus() if bus is None else bus, report.run_id)
         self.stopped = False
         self.claims: set[AbstractContextManager[None]] = set()
-        self.fixed: dict[int, VirtualValue] = {}
+        self.fixed: dict[Site, VirtualValue] = {}
         """Outputs that hold for the rest of this call, as long as they are made from the same:
         those that differ from what had been recorded, and those that cannot be made again."""
-        self.sticky: set[int] = set()
+        self.sticky: set[Site] = set()
         """Nodes that came out differently once: what they make stays in hand."""
-        self.made: set[tuple[str, str]] = set()
-        """(id, what) that were computed before the run started over."""
-        self.refreshed: set[tuple[int, str]] = set()
-        """(place, what) that was asked to be computed anew and has been."""
+        self.made: set[tuple[Site, str]] = set()
+        """(site, what) that were computed before the run started over."""
+        self.refreshed: set[tuple[Site, str]] = set()
+        """(site, what) that was asked to be computed anew and has been."""
+        self._told: set[tuple[Site, str, str]] = set()
+        """(site, what, key) of hits that were announced."""
         self.results: dict[int, Any] = {}
         """Leaf -> what it gave, when all is done."""
-        self.uses = program.uses_in_fit if call.fitting else program.uses_in_forward
+        self.takers = program.needs.in_fit if call.fitting else program.needs.in_forward
+        self.uses = self.takers.uses
+        """Place -> how many certainly take its output."""
         self.x = VirtualValue(call.x, uses=self.uses[-1], owned=False, sticky=True)
         self.y = VirtualValue(call.y, uses=len(program.learners), owned=False, sticky=True)
         self._begin()
 
     def _begin(self) -> None:
-        self.outputs: list[VirtualValue] = [_NOTHING] * len(self.program.ids)
+        program = self.program
+        self.node: Sequence[int] = range(program.size)
+        """At -> place."""
+        self.before: Sequence[tuple[int, ...]] = program.before
+        """At -> where the outputs are that feed it; none: the input of the graph."""
+        self.names: Sequence[tuple[str, ...]] = program.names
+        """At -> their ids, as a fan-in sees them."""
+        self.passes: list[tuple[int, ...]] | None = None
+        """At -> pass numbers of the loops around it, outermost first."""
+        self.stands_for: dict[int, int] = {}
+        """Branch or loop that is done -> where its output is."""
+        self.outputs: list[VirtualValue] = [_NOTHING] * program.size
+        self.learned: dict[int, NodeState] = {}
+        """At -> what was learned there."""
+        self._rows_at: list[int] = []
+        """Where the rows of the report were made, since the run began."""
+        self.spared: set[int] = set()
+        """Nodes of a last pass that are not forwarded."""
         self.holding: set[int] = set()
         """Known outputs whose blob is gone: they keep their claim on what feeds them until their
         own takers are served, or each of them would have it made again."""
         self.states: dict[str, NodeState] = {} if self.call.fitting else dict(self.call.states)
+        """Node id -> what it learned last."""
+
+    def unfold(self) -> None:
+        """Make room for nodes that are not known yet."""
+        size = self.program.size
+        self.node = list(range(size))
+        self.before = list(self.program.before[:size])
+        self.names = list(self.program.names[:size])
+        self.passes = [()] * size
+
+    def grow(self, passes: tuple[int, ...]) -> None:
+        """Make room for one more node."""
+        self.outputs.append(_NOTHING)
+        if self.passes is not None:
+            self.passes.append(passes)
 
     def start_over(self, changed: Mapping[int, VirtualValue]) -> None:
         """Forget what was found so far, but for what holds for the rest of the call."""
-        for place, value in enumerate(self.outputs):
+        for at, value in enumerate(self.outputs):
             if value.sticky:
-                self.fixed[place] = value
-        self.fixed.update(changed)
-        self.sticky.update(changed)
-        rows = [row for row in self.report.actions if row.outcome != "hit"]
-        self.made.update((row.node, row.what) for row in rows)
-        self.report.actions[:] = rows
+                self.fixed[self.site(at)] = value
+        for at, value in changed.items():
+            self.fixed[self.site(at)] = value
+            self.sticky.add(self.site(at))
+        rows = self.report.actions
+        for at, row in zip(self._rows_at, rows[len(rows) - len(self._rows_at) :], strict=True):
+            if row.outcome != "hit":
+                self.made.add((self.site(at), row.what))
+        rows[:] = [row for row in rows if row.outcome != "hit"]
+        self.report.decisions.clear()
         self._begin()
+
+    def site(self, at: int) -> Site:
+        """Return what a node of this run is called, also after the run has started over."""
+        return at if self.passes is None else (self.node[at], self.passes[at])
+
+    def passes_of(self, at: int) -> tuple[int, ...]:
+        """Return the pass numbers of the loops around a node, outermost first."""
+        return () if self.passes is None else self.passes[at]
+
+    def id_of(self, at: int) -> str:
+        """Return the id of a node."""
+        return self.program.ids[self.node[at]]
+
+    def state_of(self, at: int) -> NodeState | None:
+        """Return the state that a node forwards with."""
+        if self.call.fitting:
+            return self.learned.get(at)
+        return self.states.get(self.id_of(at))
 
     def seed_of(self, place: int) -> int | None:
         """Return the seed as far as it concerns a node."""
@@ -114,15 +189,15 @@ class Run:
             self.not_kept(place, str(error))
             return None
 
-    def input_hash(self, place: int) -> str:
+    def input_hash(self, at: int) -> str:
         """Return the hash of what a node is given; empty where it has none."""
-        sources = self.program.before[place]
+        sources = self.before[at]
         if not sources:
             return self.given_hash(self.x)
         if len(sources) == 1:
             return _hash_of(self.outputs[sources[0]])
-        hashes = {self.program.ids[one]: _hash_of(self.outputs[one]) for one in sources}
-        return fan_in_hash(hashes) if all(hashes.values()) else ""
+        found = [_hash_of(self.outputs[one]) for one in sources]
+        return fan_in_hash(dict(zip(self.names[at], found, strict=True))) if all(found) else ""
 
     def given_hash(self, value: VirtualValue) -> str:
         """Return the hash of x or y; empty where it has none, and a line says why."""
@@ -137,26 +212,37 @@ class Run:
             self.notice("NodeNotKept", "", message, once=("input", name))
         return found
 
-    def take(self, place: int) -> Any:
+    def take(self, at: int) -> Any:
         """Return the output of a node for one of its takers. It must be in hand."""
-        found = self.outputs[place].take()
-        if self.outputs[place].uses <= 0 and self.stops_holding(place):
-            self.let_input_go(place)
+        found = self.outputs[at].take()
+        if self.outputs[at].uses <= 0 and self.stops_holding(at):
+            self.let_input_go(at)
         return found
 
-    def let_input_go(self, place: int) -> None:
+    def let_input_go(self, at: int) -> None:
         """A node does not need the object that it would be given; nor, then, do some above it."""
-        stack = [place]
+        stack = [at]
         while stack:
-            for source in self.program.before[stack.pop()]:
+            for source in self.before[stack.pop()]:
                 self.outputs[source].let_go()
                 if self.outputs[source].uses <= 0 and self.stops_holding(source):
                     stack.append(source)
 
-    def stops_holding(self, place: int) -> bool:
+    def exchange_taker(self, at: int, takers: int) -> None:
+        """One taker of an output turns out to be so many."""
+        value = self.outputs[at]
+        if value is _NOTHING or takers == 1:
+            return
+        if takers > 1 and self.store is None and not is_plain_array(value.peek()):
+            value.owned = False  # the last of several gets what the first gets: what copying gives
+        value.let_go(1 - takers)
+        if value.uses <= 0 and self.stops_holding(at):
+            self.let_input_go(at)
+
+    def stops_holding(self, at: int) -> bool:
         """End a node's claim on what feeds it; False if it has none. True for one thread only."""
         try:
-            self.holding.remove(place)
+            self.holding.remove(at)
         except KeyError:
             return False
         return True
@@ -225,23 +311,92 @@ class Run:
         """Say whether an output is worth its bytes."""
         return (
             nbytes < KEEP_BELOW
-            or not self.program.after[place]
-            or self.program.entries[place].cached
+            or self.program.needs.kept[place]
+            or self.is_cached(place)
             or duration_ms > nbytes / _BYTES_PER_MS
             or os.environ.get("SOMA_CACHE_KEEP") == "all"
         )
 
-    def done(self, place: int, what: str, outcome: str, duration_ms: float, nbytes: int) -> None:
-        """Enter one action into the report."""
-        if outcome == "hit" and (self.program.ids[place], what) in self.made:
-            return  # this very call has computed it, before it started over
-        self.report.actions.append(
-            NodeRun(self.program.ids[place], what, outcome, duration_ms, nbytes)
-        )
+    def is_cached(self, place: int) -> bool:
+        """Say whether every output of a node is kept."""
+        entry = self.program.entries[place]
+        return isinstance(entry, Execute) and entry.cached
+
+    def is_frozen(self, place: int) -> bool:
+        """Say whether a node keeps what it has learned."""
+        entry = self.program.entries[place]
+        return isinstance(entry, Execute) and entry.frozen
+
+    def where(self, at: int) -> str:
+        """Return what messages say of the loops around a node; nothing where there are none."""
+        passes = self.passes_of(at)
+        if not passes:
+            return ""
+        loops = self.program.loops_around(self.node[at])
+        told = zip(reversed(passes), reversed(loops), strict=True)
+        return "".join(f", in pass {number} of loop {loop!r}" for number, loop in told)
+
+    def started(self, at: int, what: str) -> None:
+        """User code is about to be called."""
+        if self.announcer.listening:
+            kind = "Trainable" if self.program.traits[self.node[at]].trainable else "Stateless"
+            self.announcer.node_started(self.id_of(at), what, self.passes_of(at), kind)
+
+    def failed(self, at: int, what: str, error: BaseException) -> None:
+        """User code has raised."""
+        if self.announcer.listening:
+            self.announcer.node_failed(self.id_of(at), what, self.passes_of(at), error)
+
+    def done(
+        self, at: int, what: str, outcome: str, made: Any, *, duration_ms: float, nbytes: int = 0
+    ) -> None:
+        """Enter into the report what was computed."""
+        self._rows_at.append(at)
+        self.report.actions.append(NodeRun(self.id_of(at), what, outcome, duration_ms, nbytes))
+        if self.announcer.listening:
+            self.announcer.node_completed(
+                self.id_of(at),
+                what,
+                self.passes_of(at),
+                made,
+                outcome=outcome,
+                duration_ms=duration_ms,
+                nbytes=nbytes,
+            )
+
+    def hit(self, at: int, what: str, record: ActionRecord, began: float) -> None:
+        """Enter into the report what was known, unless this very call has computed it."""
+        if self.made and (self.site(at), what) in self.made:
+            return
+        nbytes = record.bytes[what]
+        self._rows_at.append(at)
+        self.report.actions.append(NodeRun(self.id_of(at), what, "hit", 0.0, nbytes))
+        told = (self.site(at), what, record.key)
+        if self.announcer.listening and told not in self._told:
+            self._told.add(told)  # a run that starts over looks up the same again
+            self.announcer.cache_hit(
+                self.id_of(at),
+                what,
+                self.passes_of(at),
+                record.key,
+                tier=getattr(self.store, "tier", "Local"),
+                load_ms=(self.call.clock() - began) * 1e3,
+                nbytes=nbytes,
+            )
+
+    def missed(self, at: int, what: str, key: str | None) -> None:
+        """What was looked up is not known."""
+        if key is not None and self.announcer.listening:
+            self.announcer.cache_miss(self.id_of(at), what, self.passes_of(at), key)
+
+    def decided(self, at: int, outcome: str) -> None:
+        """Enter into the report what a branch or loop has done."""
+        self.report.decisions.append(Decision(self.id_of(at), outcome))
 
     def notice(self, kind: str, node: str, message: str, *, once: Any = None) -> None:
         """Enter a notice into the report; with ``once``, say it on stderr as well."""
         self.report.notices.append(Notice(kind, node, message))
+        self.announcer.notice(kind, node, message)
         if once is not None:
             tell_once((kind, once), message)
 

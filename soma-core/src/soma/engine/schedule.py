@@ -21,6 +21,7 @@ from soma.engine import exits
 from soma.engine.actions import run_node
 from soma.engine.recompute import Changed, Inputs
 from soma.engine.run import Run, Stopped
+from soma.engine.unfolding import Unfolding
 
 __all__ = ["run_all"]
 
@@ -62,9 +63,13 @@ class _Schedule:
     def __init__(self, run: Run, inputs: Inputs) -> None:
         self.graph_run = run
         self.inputs = inputs
-        self.waiting = list(run.program.waiting)
+        program = run.program
+        self.unfolding = Unfolding(run) if program.controls else None
+        self.waiting = list(program.waiting)
         # Taken from the end, so that what is nearest to its last taker runs first.
-        self.ready = deque(reversed(run.program.roots))
+        self.ready = deque(
+            place for place in reversed(range(program.size)) if not program.waiting[place]
+        )
         self.changed: threading.Condition  # made when threads are
         self.running = 0
         self.threads = 0
@@ -77,24 +82,31 @@ class _Schedule:
     def run(self) -> None:
         clock, run, inputs = self.graph_run.call.clock, self.graph_run, self.inputs
         ready, waiting, after = self.ready, self.waiting, run.program.after
+        node, unfolding = run.node, self.unfolding
         known_slow, slow_s, began = run.program.slow, 0.0, clock()
         now = began
         while ready:
             if len(ready) > 1 and (
                 (slow_s and slow_s > _SLOW_SHARE * (now - began))
-                or (known_slow and ready[-1] in known_slow and ready[-2] in known_slow)
+                or (known_slow and node[ready[-1]] in known_slow and node[ready[-2]] in known_slow)
             ):
                 self._run_threads()
                 known_slow, slow_s, began = set(), 0.0, clock()  # they may all be hits this time
                 now = began
                 continue
-            place = ready.pop()
-            run_node(run, place, inputs)
+            at = ready.pop()
+            if unfolding is not None and node[at] in run.program.controls:
+                unfolding.decide(at, inputs)
+            else:
+                run_node(run, at, inputs)
             started, now = now, clock()
             if now - started > SLOW_S:
                 slow_s += now - started
-                run.program.slow.add(place)
-            for one in reversed(after[place]):
+                run.program.slow.add(node[at])
+            if unfolding is not None:
+                ready += unfolding.finish(at)
+                continue
+            for one in reversed(after[at]):
                 waiting[one] -= 1
                 if not waiting[one]:
                     ready.append(one)
@@ -150,7 +162,7 @@ class _Schedule:
                     self.idle -= 1
                     self.changed.notify_all()
                     return
-                place = self.ready.pop()
+                at = self.ready.pop()
                 self.idle -= 1
                 self.running += 1
                 self.changed.release()
@@ -158,7 +170,7 @@ class _Schedule:
                 exits.enter(self.graph_run)
                 started = clock()
                 try:
-                    run_node(self.graph_run, place, self.inputs)
+                    self._run_one(at)
                 except BaseException as caught:  # noqa: BLE001  # raised on the calling thread
                     error = caught
                 finally:
@@ -166,29 +178,39 @@ class _Schedule:
                     self.changed.acquire()
                 self.running -= 1
                 self.idle += 1
-                self._count(place, clock() - started)
-                self._finish(place, error)
+                self._count(at, clock() - started)
+                self._finish(at, error)
                 del error  # as above
 
-    def _count(self, place: int, took_s: float) -> None:
+    def _run_one(self, at: int) -> None:
+        run = self.graph_run
+        if self.unfolding is not None and run.node[at] in run.program.controls:
+            self.unfolding.decide(at, self.inputs)
+        else:
+            run_node(run, at, self.inputs)
+
+    def _count(self, at: int, took_s: float) -> None:
         if took_s > SLOW_S:
             self.slow += 1
-            self.graph_run.program.slow.add(place)
+            self.graph_run.program.slow.add(self.graph_run.node[at])
         self.finished += 1
         if self.finished == _WINDOW:
             self.calm = self.slow < _SLOW_IN_WINDOW
             self.finished = self.slow = 0
 
-    def _finish(self, place: int, error: BaseException | None) -> None:
+    def _finish(self, at: int, error: BaseException | None) -> None:
         if error is not None:
             if self.error is None and not isinstance(error, Stopped):
                 self.error = error
             self.changed.notify_all()
             return
-        for one in reversed(self.graph_run.program.after[place]):
-            self.waiting[one] -= 1
-            if not self.waiting[one]:
-                self.ready.append(one)
+        if self.unfolding is not None:
+            self.ready += self.unfolding.finish(at)
+        else:
+            for one in reversed(self.graph_run.program.after[at]):
+                self.waiting[one] -= 1
+                if not self.waiting[one]:
+                    self.ready.append(one)
         if not self._is_over():
             self._start_threads()
         if len(self.ready) != 1 or self._is_over():

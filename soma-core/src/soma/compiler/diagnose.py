@@ -1,0 +1,97 @@
+"""What the compiler says about a graph that it compiles all the same.
+
+    dangling    a node without any edge, which usually is a missing parenthesis
+    gradients   a node that is not differentiable between two that are: what lies above it learns
+                nothing from what lies below, where gradients start anew
+
+Blocks that train as one end at the borders of branches and loops, so these break the flow too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from soma.compiler.regions import ROOT, Place, Region
+from soma.nodes import Traits
+from soma.plan import Diagnostic
+
+__all__ = ["diagnose"]
+
+
+def diagnose(
+    regions: Mapping[Place, Region], traits: Mapping[str, Traits]
+) -> tuple[Diagnostic, ...]:
+    """Return what there is to say, without repeating itself."""
+    found = [*_dangling(regions[ROOT])]
+    if any(one.differentiable for one in traits.values()):
+        first_inside = _first_inside(regions, traits)
+        for region in regions.values():
+            found += _broken_flow(region, traits, first_inside)
+    return tuple(dict.fromkeys(found))
+
+
+def _dangling(root: Region) -> Iterator[Diagnostic]:
+    if len(root.order) == 1:
+        return
+    linked = {id_ for sources in root.needs.values() for id_ in sources}
+    for id_ in root.order:
+        if not root.needs[id_] and id_ not in linked:
+            yield Diagnostic(
+                node=id_,
+                level="warning",
+                message=f"{id_!r} has no edges: it gets the input of the graph, and its output is "
+                "one of the graph's. In an expression, a | b >> c means a | (b >> c)",
+            )
+
+
+def _first_inside(regions: Mapping[Place, Region], traits: Mapping[str, Traits]) -> dict[str, str]:
+    """Return branch or loop -> a differentiable node somewhere in it."""
+    home = {id_: place for place, region in regions.items() for id_ in region.order}
+    found: dict[str, str] = {}
+    for place, region in regions.items():
+        inner = next(
+            (one for one in region.order if one in traits and traits[one].differentiable), ""
+        )
+        while inner and place.control and place.control not in found:
+            found[place.control] = inner
+            place = home[place.control]  # noqa: PLW2901  # and in what that lies in
+    return found
+
+
+def _broken_flow(
+    region: Region, traits: Mapping[str, Traits], first_inside: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    """Follow gradients down: which differentiable node lies above each, and what cuts it off."""
+    above: dict[str, str] = {}
+    breaks: dict[str, str] = {}
+    for id_ in region.order:
+        flows = id_ in traits and traits[id_].differentiable
+        for one in region.feeding[id_]:
+            lies_above, broken_by = above.get(one), breaks.get(one)
+            if lies_above is None:
+                continue
+            restarts = id_ if flows else first_inside.get(id_)
+            if restarts is not None and (broken_by is not None or not flows):
+                yield _broken(broken_by or id_, lies_above, restarts, traits)
+            if not flows and id_ not in above:
+                above[id_] = lies_above
+                breaks[id_] = broken_by or id_
+        if flows or id_ in first_inside:
+            above[id_] = id_ if flows else first_inside[id_]
+            breaks.pop(id_, None)
+            if not flows:
+                breaks[id_] = id_
+
+
+def _broken(node: str, above: str, restarts: str, traits: Mapping[str, Traits]) -> Diagnostic:
+    what = (
+        f"{node!r} ({traits[node].label}) is not differentiable"
+        if node in traits
+        else (f"{node!r} is a branch or a loop, at whose borders gradients end")
+    )
+    return Diagnostic(
+        node=node,
+        level="warning",
+        message=f"{what}: {above!r} above it learns nothing from {restarts!r} below it, where "
+        "gradients start anew",
+    )

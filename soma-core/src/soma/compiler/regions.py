@@ -1,0 +1,260 @@
+"""Which nodes lie in which body: the graph itself, each arm of a branch, the body of each loop.
+
+A body holds the nodes that were named for it and all that edges lead to from there. Each node lies
+in one body and no other, and no edge leads into a body or out of it: what a body is given comes
+from its branch or loop, and so does what follows get. A branch that lies in a body is one node
+there; its arms are bodies of their own.
+
+A condition that has no edges of its own stands beside its branch and is fed what the branch is fed;
+an ``until`` without edges gets the output of the last node of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from soma.compiler.order import sort_nodes
+from soma.errors import GraphError
+from soma.plan import MAX_NESTED
+from soma.topology import DeclaredBranch, DeclaredLoop, Topology
+
+__all__ = ["ROOT", "Place", "Region", "find_regions"]
+
+
+class Place(NamedTuple):
+    """Where a body hangs: the branch or loop, and the label of the arm."""
+
+    control: str
+    arm: str | None = None
+
+    def __str__(self) -> str:
+        if not self.control:
+            return "the graph itself"
+        if self.arm is None:
+            return f"the body of loop {self.control!r}"
+        return f"arm {self.arm!r} of branch {self.control!r}"
+
+
+ROOT = Place("")
+"""The graph itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """One body, or the graph itself."""
+
+    order: list[str]
+    """Its nodes, each after all that it needs."""
+    feeding: Mapping[str, list[str]]
+    """Node -> what feeds it; none: it gets the input of the body."""
+    needs: Mapping[str, list[str]]
+    """Node -> what must be done before: what feeds it, and the condition of a branch."""
+    terminal: str = ""
+    """The node whose output is the body's; empty for the graph itself."""
+    until: str | None = None
+    """The node that says whether a loop stops, where one does."""
+
+
+def find_regions(topology: Topology) -> dict[Place, Region]:
+    """Return every body by its place.
+
+    Raises:
+        GraphError: there are no nodes, a node would lie in two bodies, an edge leads into one, or
+            its nodes do not end in a single one.
+        CycleError: edges go round; the message draws the path.
+    """
+    if not topology.nodes:
+        raise GraphError("The graph is empty. Add a node first: g.node(MyFilter())")
+    feeding = topology.predecessors()
+    branches = {id_: one for id_, one in topology.nodes.items() if isinstance(one, DeclaredBranch)}
+    loops = {id_: one for id_, one in topology.nodes.items() if isinstance(one, DeclaredLoop)}
+    if not branches and not loops:
+        return {ROOT: Region(order=sort_nodes(feeding), feeding=feeding, needs=feeding)}
+    claims = _Claims(topology, feeding, branches, loops)
+    claims.check_edges()
+    claims.check_nesting()
+    return {place: _region(claims, place, ids) for place, ids in claims.members().items()}
+
+
+class _Claims:
+    """Which body each node lies in."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        feeding: dict[str, list[str]],
+        branches: Mapping[str, DeclaredBranch],
+        loops: Mapping[str, DeclaredLoop],
+    ) -> None:
+        self.topology = topology
+        self.feeding = feeding
+        self.branches = branches
+        self.loops = loops
+        self.after: dict[str, list[str]] = {id_: [] for id_ in feeding}
+        for source, target in topology.edges:
+            self.after[source].append(target)
+        self.alone = {id_ for id_ in feeding if not feeding[id_] and not self.after[id_]}
+        """Nodes without any edge."""
+        self.asked_by: dict[str, list[str]] = {}
+        """Condition -> the branches that ask it."""
+        for id_, branch in branches.items():
+            self.asked_by.setdefault(branch.condition, []).append(id_)
+        self.owner: dict[str, Place] = {}
+        for place, ids in self.bodies():
+            self._claim(place, ids)
+
+    def bodies(self) -> Iterator[tuple[Place, tuple[str, ...]]]:
+        """Yield every body and what was named for it."""
+        for id_, branch in self.branches.items():
+            for label, members in branch.arms.items():
+                yield Place(id_, label), members
+        for id_, loop in self.loops.items():
+            yield Place(id_), loop.body + ((loop.until,) if loop.until in self.alone else ())
+
+    def place_of(self, id_: str) -> Place:
+        """Return the body that a node lies in."""
+        return self.owner.get(id_, ROOT)
+
+    def _claim(self, place: Place, ids: tuple[str, ...]) -> None:
+        stack = list(reversed(ids))
+        while stack:
+            one = stack.pop()
+            owner = self.owner.get(one)
+            if owner == place:
+                continue
+            if owner is not None:
+                raise GraphError(_claimed_twice(one, owner, place))
+            self.owner[one] = place
+            stack += reversed(self.after[one])
+            branch = self.branches.get(one)
+            if branch is not None and branch.condition in self.alone:
+                stack.append(branch.condition)
+
+    def check_edges(self) -> None:
+        """Refuse edges into a body, and conditions that lie elsewhere than what asks them.
+
+        Raises:
+            GraphError: there is one; the message names the nodes.
+        """
+        for source, target in self.topology.edges:
+            place = self.place_of(target)
+            if self.place_of(source) != place:
+                raise GraphError(
+                    f"{source!r} feeds {target!r}, which lies in {place}, from outside. A body is "
+                    f"fed by what it hangs on alone: g.edge({source!r}, {place.control!r}). What "
+                    "several nodes in it need must be part of that"
+                )
+        for id_, branch in self.branches.items():
+            self._check_beside(branch.condition, id_, self.place_of(id_), "condition")
+        for id_, loop in self.loops.items():
+            if loop.until:
+                self._check_beside(loop.until, id_, Place(id_), "until")
+
+    def _check_beside(self, asked: str, control: str, place: Place, what: str) -> None:
+        lies = self.place_of(asked)
+        if lies != place:
+            raise GraphError(
+                f"{asked!r}, the {what} of {control!r}, lies in {lies} and must lie in {place}: "
+                "there it would say the same every time"
+                if what == "until"
+                else f"{asked!r}, the condition of {control!r}, lies in {lies}, and the branch in "
+                f"{place}. A condition lies beside its branch"
+            )
+
+    def check_nesting(self) -> None:
+        """Refuse bodies that lie in themselves, or too deep.
+
+        Raises:
+            GraphError: there is one; the message names the branch or loop.
+        """
+        for control in (*self.branches, *self.loops):
+            inside, depth = self.place_of(control), 1
+            while inside.control:
+                depth += 1
+                if inside.control == control:
+                    raise GraphError(f"{control!r} lies in itself: it is reached from {inside}")
+                if depth > MAX_NESTED:
+                    raise GraphError(
+                        f"{control!r} lies deeper in branches and loops than {MAX_NESTED}"
+                    )
+                inside = self.place_of(inside.control)
+
+    def members(self) -> dict[Place, list[str]]:
+        """Return the nodes of each body, in the order of declaration."""
+        found: dict[Place, list[str]] = {ROOT: []}
+        found.update((place, []) for place, _ in self.bodies())
+        for id_ in self.topology.nodes:
+            found[self.place_of(id_)].append(id_)
+        return found
+
+
+def _claimed_twice(id_: str, owner: Place, place: Place) -> str:
+    told = f"{id_!r} would lie in {owner} and in {place}"
+    if owner.control == place.control:
+        return (
+            f"{told}. What comes after a branch is fed by the branch itself, whichever arm was "
+            f"taken: g.edge({place.control!r}, {id_!r})"
+        )
+    return f"{told}. A node lies in one of them: declare another, or take an edge away"
+
+
+def _region(claims: _Claims, place: Place, ids: list[str]) -> Region:
+    feeding = {id_: claims.feeding[id_] for id_ in ids}
+    for id_ in ids:
+        branch = claims.branches.get(id_)
+        if branch is not None and branch.condition in claims.alone:
+            _feed_condition(claims, feeding, id_, branch.condition)
+    needs = {
+        id_: [*sources, claims.branches[id_].condition] if id_ in claims.branches else sources
+        for id_, sources in feeding.items()
+    }
+    if not place.control:
+        return Region(order=sort_nodes(needs), feeding=feeding, needs=needs)
+    loop = claims.loops.get(place.control)
+    hint = "" if loop is None else ": a loop leads its last node back to its first by itself"
+    order = sort_nodes(needs, hint)
+    until = None if loop is None or loop.until is False else loop.until
+    terminal = _terminal(place, order, needs, until)
+    if loop is not None and until is None and loop.until is None:
+        until = terminal
+    if until in claims.alone and until != terminal:
+        feeding[until] = needs[until] = [terminal]
+        order = [*(one for one in order if one != until), until]
+    return Region(order=order, feeding=feeding, needs=needs, terminal=terminal, until=until)
+
+
+def _feed_condition(
+    claims: _Claims, feeding: dict[str, list[str]], branch: str, condition: str
+) -> None:
+    """Feed a condition without edges what its branch is fed."""
+    first = claims.asked_by[condition][0]
+    if sorted(claims.feeding[branch]) != sorted(claims.feeding[first]):
+        raise GraphError(
+            f"{condition!r} is the condition of {first!r} and of {branch!r}, which are fed "
+            "differently, and it has no edges of its own. Give it an edge, or each branch its own"
+        )
+    feeding[condition] = list(claims.feeding[branch])
+
+
+def _terminal(
+    place: Place, order: list[str], needs: Mapping[str, list[str]], until: str | None
+) -> str:
+    """Return the node that a body ends in; one that only says when to stop is none."""
+    feeds = {one for id_, sources in needs.items() if id_ != until for one in sources}
+    checks = until is not None and until not in feeds and len(order) > 1
+    ends = [id_ for id_ in order if id_ not in feeds and not (checks and id_ == until)]
+    if len(ends) == 1:
+        return ends[0]
+    names = ", ".join(map(repr, ends))
+    if place.arm is not None:
+        raise GraphError(
+            f"{place} ends in several nodes: {names}. A branch gives one value: join them in a "
+            "node after them"
+        )
+    raise GraphError(
+        f"{place} ends in several nodes: {names}. The next pass gets the output of one: join them "
+        "in a node after them (filters in a row are written a >> b). A node that says when to stop "
+        "is named by until="
+    )

@@ -1,0 +1,80 @@
+"""What a condition or an ``until`` may say, and what it means.
+
+    condition   a text, True, False, or {"branch": one of these}
+    until       True, "done", "stop", {"done": True}        stop
+                False, "continue", {"done": False}          go on
+
+Scalars of numpy and torch count as what they hold. Anything else is an error: a number that is
+truthy by chance should stop nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from soma.declaration import FALLBACKS
+from soma.errors import InvalidOutput, did_you_mean, shown
+
+__all__ = ["arm_of", "says_stop"]
+
+_STOPS = {"done": True, "stop": True, "continue": False}
+
+
+def arm_of(branch: str, condition: str, said: Any, labels: Iterable[str]) -> str:
+    """Return the label of the arm that a condition names.
+
+    Raises:
+        InvalidOutput: it says nothing that could be a label, or names no arm and there is none for
+            the rest.
+    """
+    label = _plain(said)
+    if isinstance(label, Mapping) and "branch" in label:
+        label = _plain(label["branch"])
+    if isinstance(label, bool):
+        label = str(label).lower()
+    arms = list(labels)
+    listed = ", ".join(map(repr, arms))
+    if not isinstance(label, str):
+        raise InvalidOutput(
+            f"Branch {branch!r}: its condition {condition!r} returned {shown(said)}, which names "
+            f"no arm. Return a text, True or False, or {{'branch': label}}. The arms are: {listed}"
+        )
+    if label in arms:
+        return label
+    for fallback in FALLBACKS.intersection(arms):
+        return fallback
+    raise InvalidOutput(
+        f"Branch {branch!r}: its condition {condition!r} names arm {label!r}, and there is no such."
+        f"{did_you_mean(label, arms)} The arms are: {listed}. An arm 'default' would take the rest"
+    )
+
+
+def says_stop(loop: str, until: str, said: Any, where: str) -> bool:
+    """Say whether a loop shall stop.
+
+    Raises:
+        InvalidOutput: it cannot be told.
+    """
+    word = _plain(said)
+    if isinstance(word, Mapping) and "done" in word:
+        word = _plain(word["done"])
+    if isinstance(word, str):
+        word = _STOPS.get(word)
+    if isinstance(word, bool):
+        return word
+    raise InvalidOutput(
+        f"Loop {loop!r}: {until!r} returned {shown(said)}{where}, which says neither stop nor go "
+        "on. Return True, 'done', 'stop' or {'done': True} to stop and False, 'continue' or "
+        "{'done': False} to go on; or give the loop until=: a node, a filter or a function that "
+        "does, or False to run max_iterations times"
+    )
+
+
+def _plain(said: Any) -> Any:
+    """Return what a scalar of numpy or torch holds; anything else as it is."""
+    if isinstance(said, str):
+        return str(said)
+    if getattr(said, "shape", None) == () and callable(getattr(said, "item", None)):
+        return said.item()
+    return said
