@@ -160,7 +160,9 @@ _EXPORTS = {
     "hookimpl": "soma.hookspecs",
 }
 
-_ROOMS = frozenset({"contracts", "engine", "errors", "frame", "identity", "plan", "testing"})
+_ROOMS = frozenset(
+    {"contracts", "engine", "errors", "events", "frame", "identity", "plan", "testing"}
+)
 """Modules that may be used as ``soma.<module>`` without an import of their own."""
 
 

@@ -198,7 +198,8 @@ def soma_event_sinks() -> Iterable[EventSinkSpec]:  # type: ignore[empty-body]  
 
     Name: what ``soma plugins list`` and messages call the sink.
 
-    Target: called ``(run_dir)``, returns a ``soma.contracts.EventSink``.
+    Target: called ``(run_dir)``, returns a ``soma.contracts.EventSink``. ``run_dir`` is None for a
+    run that is not tracked. A sink with ``default=True`` hears every graph, once it runs.
     ``soma plugins check`` and ``soma.testing.plugin_checks`` test that it can be called.
 
     If it raises: it is reported once on stderr; the run and the other sinks go on.

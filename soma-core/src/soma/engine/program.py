@@ -104,6 +104,25 @@ class Program:
             if any(source in self.controls for source in sources)
         )
 
+    @cached_property
+    def roots(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes of each scope that wait for nothing, the last first."""
+        return tuple(
+            tuple(
+                place
+                for place in reversed(range(scope.start, scope.stop))
+                if not self.waiting[place]
+            )
+            for scope in self.scopes
+        )
+
+    @cached_property
+    def terminal_names(self) -> tuple[tuple[str, ...], ...]:
+        """The id of the node that each scope ends in; of none for the graph itself."""
+        return tuple(
+            (self.ids[scope.terminal],) if scope.terminal >= 0 else () for scope in self.scopes
+        )
+
     def loops_around(self, place: int) -> tuple[str, ...]:
         """Return the ids of the loops that a node lies in, outermost first."""
         found: list[str] = []

@@ -102,14 +102,14 @@ class Run:
 
     def _begin(self) -> None:
         program = self.program
+        self.unfolds = False
+        """Whether nodes get positions of their own while the run goes on."""
         self.node: Sequence[int] = range(program.size)
         """At -> place."""
         self.before: Sequence[tuple[int, ...]] = program.before
         """At -> where the outputs are that feed it; none: the input of the graph."""
         self.names: Sequence[tuple[str, ...]] = program.names
         """At -> their ids, as a fan-in sees them."""
-        self.passes: list[tuple[int, ...]] | None = None
-        """At -> pass numbers of the loops around it, outermost first."""
         self.stands_for: dict[int, int] = {}
         """Branch or loop that is done -> where its output is."""
         self.outputs: list[VirtualValue] = [_NOTHING] * program.size
@@ -128,16 +128,28 @@ class Run:
     def unfold(self) -> None:
         """Make room for nodes that are not known yet."""
         size = self.program.size
-        self.node = list(range(size))
-        self.before = list(self.program.before[:size])
-        self.names = list(self.program.names[:size])
-        self.passes = [()] * size
+        self.unfolds = True
+        self.node = self._node = list(range(size))
+        self.before = self._before = list(self.program.before[:size])
+        self.names = self._names = list(self.program.names[:size])
+        self._passes: list[tuple[int, ...]] = [()] * size
 
-    def grow(self, passes: tuple[int, ...]) -> None:
-        """Make room for one more node."""
-        self.outputs.append(_NOTHING)
-        if self.passes is not None:
-            self.passes.append(passes)
+    def grow(self, start: int, stop: int, passes: tuple[int, ...]) -> int:
+        """Make room for the nodes of a body, and return the position of the first."""
+        count, base = stop - start, len(self.outputs)
+        self.outputs += [_NOTHING] * count
+        self._node += range(start, stop)
+        self._passes += [passes] * count
+        return base
+
+    def wire(self, before: tuple[int, ...], names: tuple[str, ...]) -> None:
+        """Say what feeds the next of these nodes."""
+        self._before.append(before)
+        self._names.append(names)
+
+    def rewire(self, at: int, before: tuple[int, ...]) -> None:
+        """Say what feeds a node, now that it is known."""
+        self._before[at] = before
 
     def start_over(self, changed: Mapping[int, VirtualValue]) -> None:
         """Forget what was found so far, but for what holds for the rest of the call."""
@@ -157,11 +169,11 @@ class Run:
 
     def site(self, at: int) -> Site:
         """Return what a node of this run is called, also after the run has started over."""
-        return at if self.passes is None else (self.node[at], self.passes[at])
+        return (self.node[at], self._passes[at]) if self.unfolds else at
 
     def passes_of(self, at: int) -> tuple[int, ...]:
         """Return the pass numbers of the loops around a node, outermost first."""
-        return () if self.passes is None else self.passes[at]
+        return self._passes[at] if self.unfolds else ()
 
     def id_of(self, at: int) -> str:
         """Return the id of a node."""

@@ -67,9 +67,7 @@ class _Schedule:
         self.unfolding = Unfolding(run) if program.controls else None
         self.waiting = list(program.waiting)
         # Taken from the end, so that what is nearest to its last taker runs first.
-        self.ready = deque(
-            place for place in reversed(range(program.size)) if not program.waiting[place]
-        )
+        self.ready = deque(program.roots[0])
         self.changed: threading.Condition  # made when threads are
         self.running = 0
         self.threads = 0

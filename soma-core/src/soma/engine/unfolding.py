@@ -27,27 +27,20 @@ __all__ = ["Unfolding"]
 
 
 class _Entered:
-    """One time that a body was entered."""
+    """A body that is running."""
 
-    __slots__ = ("base", "control", "left", "outside", "passes", "scope", "shift")
+    __slots__ = ("control", "left", "number", "outside", "passes", "scope", "shift")
 
-    def __init__(
-        self,
-        scope: Scope,
-        base: int,
-        control: int,
-        outside: _Entered | None,
-        passes: tuple[int, ...],
-    ) -> None:
+    def __init__(self, number: int, scope: Scope, control: int, outside: _Entered | None) -> None:
+        self.number = number
         self.scope = scope
-        self.base = base
-        self.shift = base - scope.start
-        """From a place to its position in the run."""
         self.control = control
         """The position of the branch or loop."""
         self.outside = outside
         """What the branch or loop lies in; None for the graph itself."""
-        self.passes = passes
+        self.passes: tuple[int, ...] = () if outside is None else outside.passes
+        self.shift = 0
+        """From a place to its position in the run."""
         self.left = scope.stop - scope.start
         """Nodes that are not done yet."""
 
@@ -60,14 +53,13 @@ class Unfolding:
         self._run = run
         program = run.program
         self._program = program
-        graph = _Entered(program.scopes[0], 0, -1, None, ())
-        self._home = [graph] * program.size
-        """At -> what it lies in."""
+        self._home = dict.fromkeys(range(program.size), _Entered(0, program.scopes[0], -1, None))
+        """At -> what it lies in, until it is done."""
         self._waiting = list(program.waiting[: program.size])
         self._decided: dict[int, int] = {}
         """Branch or loop -> the scope to be entered, until it is."""
         self._pass: dict[int, _Entered] = {}
-        """Loop -> its present pass."""
+        """Loop -> its body, between its first pass and its last."""
 
     def decide(self, at: int, inputs: Inputs) -> None:
         """Find what a branch or loop does next.
@@ -125,12 +117,11 @@ class Unfolding:
         scope = self._decided.pop(at, None)
         if scope is not None:
             return self._enter(at, scope)
-        present = self._pass.pop(at, None)
-        return self._complete(at, present)
+        return self._complete(at, self._pass.pop(at, None))
 
     def _done(self, at: int) -> list[int]:
         """Count down what waits for a node, and for the body that it lies in."""
-        run, home = self._run, self._home[at]
+        run, home = self._run, self._home.pop(at)
         place, shift = run.node[at], home.shift
         ready = []
         for follower in self._program.after[place]:
@@ -138,7 +129,7 @@ class Unfolding:
             self._waiting[one] -= 1
             if not self._waiting[one]:
                 if follower in self._program.fed_by_control:
-                    run.before[one] = tuple(map(self._standing_for, run.before[one]))  # type: ignore[index]  # a list by now
+                    run.rewire(one, tuple(map(self._standing_for, run.before[one])))
                 ready.append(one)
         home.left -= 1
         if not home.left and home.outside is not None:
@@ -151,7 +142,7 @@ class Unfolding:
         if isinstance(control, Branching):
             return self._complete(home.control, home)
         if control.until < 0 and home.passes[-1] < control.max_iterations:
-            return self._enter(home.control, control.body)
+            return self._pass_again(home)
         return [home.control]  # which decides whether it goes on
 
     def _complete(self, at: int, last: _Entered | None) -> list[int]:
@@ -167,48 +158,51 @@ class Unfolding:
         return self._run.stands_for.get(at, at)
 
     def _enter(self, at: int, number: int) -> list[int]:
-        """Give the nodes of a body positions of their own, wired to what they are given."""
-        run, program = self._run, self._program
-        scope, outside = program.scopes[number], self._home[at]
-        sources, names, passes = run.before[at], run.names[at], outside.passes
-        if scope.arm is None:
-            before = self._pass.get(at)
-            passes = (*passes, 1 if before is None else before.passes[-1] + 1)
-            if before is not None:
-                sources = (self._standing_for(scope.terminal + before.shift),)
-                names = (program.ids[scope.terminal],)
-        entered = _Entered(scope, len(self._home), at, outside, passes)
-        self._wire(entered, sources, names)
-        if scope.arm is None:
+        """Let a body run on what its branch or loop is given, or a loop's on what it gave."""
+        run = self._run
+        entered = self._pass.get(at)
+        if entered is not None:
+            return self._pass_again(entered)
+        entered = _Entered(number, self._program.scopes[number], at, self._home[at])
+        if entered.scope.arm is None:
             self._pass[at] = entered
-            self._spare(entered, number)
-        for source in sources:
-            run.exchange_taker(source, run.takers.entering[number])
-        return [
-            place + entered.shift
-            for place in reversed(range(scope.start, scope.stop))
-            if not program.waiting[place]
-        ]
+            entered.passes = (*entered.passes, 1)
+        return self._wire(entered, run.before[at], run.names[at])
 
-    def _wire(self, entered: _Entered, sources: tuple[int, ...], names: tuple[str, ...]) -> None:
-        run, program, shift = self._run, self._program, entered.shift
-        node: Any = run.node
-        run_before: Any = run.before
-        run_names: Any = run.names
-        for place in range(entered.scope.start, entered.scope.stop):
+    def _pass_again(self, entered: _Entered) -> list[int]:
+        *outer, number = entered.passes
+        entered.passes = (*outer, number + 1)
+        source = self._standing_for(entered.scope.terminal + entered.shift)
+        return self._wire(entered, (source,), self._program.terminal_names[entered.number])
+
+    def _wire(
+        self, entered: _Entered, sources: tuple[int, ...], names: tuple[str, ...]
+    ) -> list[int]:
+        """Give the nodes of a body positions of their own; return those that may run now."""
+        run, program, scope = self._run, self._program, entered.scope
+        base = run.grow(scope.start, scope.stop, entered.passes)
+        entered.shift = shift = base - scope.start
+        entered.left = scope.stop - scope.start
+        for place in range(scope.start, scope.stop):
             before = program.before[place]
-            node.append(place)
-            run_before.append(tuple(one + shift for one in before) if before else sources)
-            run_names.append(program.names[place] if before else names)
-            self._waiting.append(program.waiting[place])
-            self._home.append(entered)
-            run.grow(entered.passes)
+            run.wire(
+                tuple([one + shift for one in before]) if before else sources,
+                program.names[place] if before else names,
+            )
+            self._home[place + shift] = entered
+        self._waiting += program.waiting[scope.start : scope.stop]
+        if program.needs.spared[entered.number]:
+            self._spare(entered)
+        takers = run.takers.entering[entered.number]
+        for source in sources:
+            run.exchange_taker(source, takers)
+        return [place + shift for place in program.roots[entered.number]]
 
-    def _spare(self, entered: _Entered, number: int) -> None:
-        """Note which nodes of a last pass nobody needs the output of."""
-        spared = self._program.needs.spared[number]
-        if not spared or not self._run.call.fitting:
+    def _spare(self, entered: _Entered) -> None:
+        """Note which nodes of the last pass of a fit nobody needs the output of."""
+        if not self._run.call.fitting:
             return
+        spared = self._program.needs.spared[entered.number]
         looping = self._program.controls[entered.scope.control]
         if isinstance(looping, Looping) and entered.passes[-1] == looping.max_iterations:
             self._run.spared.update(place + entered.shift for place in spared)
