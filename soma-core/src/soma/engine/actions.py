@@ -68,7 +68,7 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
         if again is not None and state is not None:  # another has computed it meanwhile
             run.hit(at, "state", again, began)
             return state
-        before = run.lookup(found.key) if found.recorded else None
+        before = run.cache.lookup(found.key) if found.recorded else None
         return _compute_state(run, at, found, x, init, before=before)
 
 
@@ -124,7 +124,7 @@ def _compute_state(
         return NodeState.as_is(learned)
     if found.recorded and not changed_itself(run, place, found, "fit"):
         tell_if_different(run, place, "state", before, encoded)
-        if run.write(place, encoded):
+        if run.cache.write(place, encoded):
             _commit(run, place, "state", found, encoded, duration_ms=duration_ms)
             state = NodeState.stored(run.store, encoded.digest)
             if state is not None:
@@ -150,7 +150,7 @@ def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
     began = run.call.clock()
     record = _recorded(run, at, "output", found)
     if record is not None:
-        if run.uses[run.node[at]] and not run.has(record.outputs["output"]):
+        if run.uses[run.node[at]] and not run.cache.has(record.outputs["output"]):
             run.holding.add(at)
         else:
             run.let_input_go(at)
@@ -222,9 +222,9 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
     run.refreshed.add((run.site(at), "output"))
     if encoded is not None and found.recorded and not changed_itself(run, place, found, "forward"):
         if found.key is not None:
-            tell_if_different(run, place, "output", run.lookup(found.key), encoded)
+            tell_if_different(run, place, "output", run.cache.lookup(found.key), encoded)
         keeps = run.keeps_output(place, nbytes, duration_ms)
-        if keeps and run.write(place, encoded):
+        if keeps and run.cache.write(place, encoded):
             value.kept_by = run.store
         if value.kept_by is not None or not keeps:
             _commit(run, place, "output", found, encoded, duration_ms=duration_ms)
@@ -240,7 +240,7 @@ def _recorded(run: Run, at: int, what: str, found: NodeKey) -> ActionRecord | No
         return None
     if _is_refreshed(run, run.node[at]) and (run.site(at), what) not in run.refreshed:
         return None
-    record = run.lookup(found.key)
+    record = run.cache.lookup(found.key)
     return record if record is not None and what in record.outputs else None
 
 
@@ -251,7 +251,7 @@ def _encoded(run: Run, place: int, made: Any) -> Encoded | None:
         encoded.digest  # noqa: B018  # taken before the object is handed on
     except CodecError as error:
         if type(made) is not Opaque:
-            run.not_kept(place, error)
+            run.notices.not_kept(place, error)
         return None
     return encoded
 
@@ -270,7 +270,7 @@ def _commit(
         parts=found.identity.parts,
         pickled=encoded.pickled,
     )
-    run.commit(place, record)
+    run.cache.commit(place, record)
 
 
 def _is_refreshed(run: Run, place: int) -> bool:

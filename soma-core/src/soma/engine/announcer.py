@@ -37,6 +37,9 @@ _NOTICES: dict[str, Any] = {
 }
 
 
+_SCALARS = frozenset((type(None), bool, int, float, complex))
+
+
 def new_run_id() -> str:
     """Return an id that no other run has."""
     return os.urandom(8).hex()
@@ -185,6 +188,8 @@ class Announcer:
 def _summary(made: Any) -> str:
     """Return type and size in words, and no value: an event may be written down anywhere."""
     name = type(made).__name__
+    if type(made) in _SCALARS:
+        return name
     try:
         shape = getattr(made, "shape", None)
         if isinstance(shape, tuple):

@@ -120,7 +120,7 @@ class Claimed:
         self._run = run
         self._claim: AbstractContextManager[None] | None = None
         if found.recorded and found.key is not None:
-            self._claim = run.claim(found.key)
+            self._claim = run.cache.claim(found.key)
 
     def __enter__(self) -> None:
         if self._claim is not None:
@@ -137,9 +137,9 @@ class Claimed:
             if self._claim is not None:
                 self._claim.__enter__()
         except Exception as error:  # noqa: BLE001  # it is computed without
-            self._run.broken("claimed", error)
+            self._run.cache.broken("claimed", error)
 
     def __exit__(self, *error: object) -> None:
         if self._claim is not None:
             self._run.claims.discard(self._claim)
-            self._run.end_claim(self._claim)
+            self._run.cache.end_claim(self._claim)

@@ -165,7 +165,9 @@ def _make_again(run: Run, at: int) -> VirtualValue | None:
             run.let_input_go(at)
             return None
         x = _gathered(run, at) if run.before[at] else run.x.take_beside()
-        run.notice("NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again")
+        run.notices.tell(
+            "NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again"
+        )
         value = compute_output(run, at, found, x, outcome="recomputed")
     if known.digest and value.digest != known.digest:
         value.sticky = True

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from soma._notices import tell_once
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.announcer import Announcer
+from soma.engine.guarded import GuardedStore
 from soma.engine.keys import fan_in_hash
+from soma.engine.notices import Notices
 from soma.engine.program import Program
-from soma.engine.report import Decision, NodeRun, Notice, RunReport
+from soma.engine.report import Decision, NodeRun, RunReport
 from soma.engine.states import NodeState
 from soma.engine.values import VirtualValue, is_plain_array
-from soma.errors import Nameless, describe_error
+from soma.errors import Nameless
 from soma.events import Bus
-from soma.frame import Encoded
 from soma.identity import Identity
 from soma.plan import Execute
 
@@ -78,6 +78,8 @@ class Run:
         self.call = call
         self.report = report
         self.announcer = Announcer(Bus() if bus is None else bus, report.run_id)
+        self.notices = Notices(program, report, self.announcer)
+        self.cache = GuardedStore(store, self.notices)
         self.stopped = False
         self.claims: set[AbstractContextManager[None]] = set()
         self.fixed: dict[Site, VirtualValue] = {}
@@ -198,7 +200,7 @@ class Run:
         try:
             return self.program.identity(place).read()
         except Nameless as error:
-            self.not_kept(place, str(error))
+            self.notices.not_kept(place, str(error))
             return None
 
     def input_hash(self, at: int) -> str:
@@ -221,7 +223,7 @@ class Run:
                 f"{which}, something that nothing says how to write down ({name}): what depends on "
                 "it is not kept. Register a codec: soma.codec(kind, type, dump=..., load=...)"
             )
-            self.notice("NodeNotKept", "", message, once=("input", name))
+            self.notices.tell("NodeNotKept", "", message, once=("input", name))
         return found
 
     def take(self, at: int) -> Any:
@@ -258,66 +260,6 @@ class Run:
         except KeyError:
             return False
         return True
-
-    def lookup(self, key: str | None) -> ActionRecord | None:
-        """Return what is recorded under a key."""
-        if key is None or self.store is None:
-            return None
-        try:
-            return self.store.lookup(key)
-        except Exception as error:  # noqa: BLE001  # nothing kept is worth a failed run
-            self.broken("looked up", error)
-            return None
-
-    def has(self, digest: str) -> bool:
-        """Say whether the store seems to have a blob."""
-        try:
-            return self.store is not None and self.store.has(digest)
-        except Exception:  # noqa: BLE001  # as above
-            return False
-
-    def claim(self, key: str) -> AbstractContextManager[None] | None:
-        """Return the claim on a key; None where the store cannot give one."""
-        if self.store is None:
-            return None
-        try:
-            return self.store.claim(key)
-        except Exception as error:  # noqa: BLE001  # as above
-            self.broken("claimed", error)
-            return None
-
-    def write(self, place: int, encoded: Encoded) -> bool:
-        """Keep a frame; False, and a line, where that cannot be."""
-        if self.store is None:
-            return False
-        try:
-            self.store.write((encoded.header, encoded.buffers), encoded.digest)
-        except Exception as error:  # noqa: BLE001  # as above
-            self.not_kept(place, error)
-            return False
-        return True
-
-    def commit(self, place: int, record: ActionRecord) -> None:
-        """Make a record visible; a line, where that cannot be."""
-        if self.store is None:
-            return
-        try:
-            self.store.commit(record)
-        except Exception as error:  # noqa: BLE001  # as above
-            self.not_kept(place, error)
-
-    def end_claim(self, claim: AbstractContextManager[None]) -> None:
-        """Let go of a claim, whatever the store makes of that."""
-        try:
-            claim.__exit__(None, None, None)
-        except Exception as error:  # noqa: BLE001  # as above
-            self.broken("claimed", error)
-
-    def broken(self, what: str, error: Exception) -> None:
-        """Say that the cache does not do what it should."""
-        text = describe_error(error)
-        message = f"nothing can be {what} in the cache, so it is computed: {text}"
-        self.notice("NodeNotKept", "", message, once=(what, text))
 
     def keeps_output(self, place: int, nbytes: int, duration_ms: float) -> bool:
         """Say whether an output is worth its bytes."""
@@ -405,24 +347,6 @@ class Run:
         """Enter into the report what a branch or loop has done."""
         self.report.decisions.append(Decision(self.id_of(at), outcome))
 
-    def notice(self, kind: str, node: str, message: str, *, once: Any = None) -> None:
-        """Enter a notice into the report; with ``once``, say it on stderr as well."""
-        self.report.notices.append(Notice(kind, node, message))
-        self.announcer.notice(kind, node, message)
-        if once is not None:
-            tell_once((kind, once), message)
-
-    def not_kept(self, place: int, why: str | BaseException) -> None:
-        """Say that what a node made cannot be kept."""
-        id_, label = self.program.ids[place], self.program.traits[place].label
-        text = describe_error(why) if isinstance(why, BaseException) else why
-        self.notice(
-            "NodeNotKept",
-            id_,
-            f"what {id_!r} ({label}) made could not be kept and is computed every time: {text}",
-            once=text,
-        )
-
     def check_stopped(self) -> None:
         """Leave, where nobody waits any more."""
         if self.stopped:
@@ -432,7 +356,7 @@ class Run:
         """Let go of every claim and start nothing new; what runs is on its own."""
         self.stopped = True
         for claim in list(self.claims):
-            self.end_claim(claim)
+            self.cache.end_claim(claim)
 
 
 def _hash_of(value: VirtualValue) -> str:

@@ -27,7 +27,7 @@ def changed_itself(run: Run, place: int, found: NodeKey, phase: str) -> bool:
     except CacheConfigError as error:  # it gained something that has no hash
         changed = [str(error).partition(": ")[2].partition(". Prefix")[0]]
     id_, label = run.program.ids[place], run.program.traits[place].label
-    run.notice(
+    run.notices.tell(
         "NodeNotKept",
         id_,
         f"{id_!r} ({label}) changes itself during {phase} ({', '.join(changed)}), so this {phase} "
@@ -42,7 +42,7 @@ def tell_learned_inside(run: Run, place: int, learned: Any) -> None:
     """Say that a fit has kept what it learned to itself."""
     id_, label = run.program.ids[place], run.program.traits[place].label
     how = "returned None" if learned is None else "returned {} and has set attributes of its own"
-    run.notice(
+    run.notices.tell(
         "NodeNotKept",
         id_,
         f"{id_!r} ({label}): fit {how}, so what it learned cannot be kept, and it runs every time: "
@@ -58,7 +58,7 @@ def tell_if_different(
     if before is None or before.outputs.get(what) == encoded.digest:
         return
     id_, label = run.program.ids[place], run.program.traits[place].label
-    run.notice(
+    run.notices.tell(
         "NodeNotDeterministic",
         id_,
         f"{id_!r} ({label}) is not deterministic: computed again from the same input, its {what} "

@@ -60,7 +60,8 @@ class Event:
         """
         found = dict(zip(self._names, self._read(self), strict=True))
         for name in self._nested:
-            found[name] = _fresh(found[name])
+            value = found[name]
+            found[name] = [] if value == () else _fresh(value)  # no passes: nearly always
         return found
 
     # Written once for all: what dataclasses generates for each class takes a millisecond.

@@ -93,10 +93,12 @@ class _Delivery:
 
     __slots__ = ("event", "generation", "left")
 
-    def __init__(self, event: Event, generation: int) -> None:
+    def __init__(
+        self, event: Event, generation: int, left: Iterator[Subscription] | None = None
+    ) -> None:
         self.event = event
         self.generation = generation
-        self.left: Iterator[Subscription] | None = None
+        self.left = left
         """Who has not heard it yet; None before the first does."""
 
 
@@ -153,8 +155,12 @@ class Bus:
             return
         with self._delivering:
             if self._generation is None:
-                self._queue.append(_Delivery(event, 0))
-                self._deliver()
+                if self._queue:  # left by somebody who was interrupted
+                    self._queue.append(_Delivery(event, 0))
+                else:
+                    self._deliver_one(event)
+                if self._queue:
+                    self._deliver()
             elif self._generation < MAX_GENERATIONS:
                 self._queue.append(_Delivery(event, self._generation + 1))
             else:
@@ -163,6 +169,26 @@ class Bus:
                     f"events with events {MAX_GENERATIONS} times in a row, which looks endless. "
                     "Emit only in answer to some types of events"
                 )
+
+    def _deliver_one(self, event: Event) -> None:
+        """Bring an event that nothing is before: what nearly every event is."""
+        listeners = iter(self._subscriptions)
+        self._generation = 0
+        try:
+            for subscription in listeners:
+                subscription._hear(event)  # noqa: SLF001  # the two are one piece
+        except BaseException:
+            self._queue.appendleft(_Delivery(event, 0, listeners))
+            self._keep_listeners()
+            raise
+        finally:
+            self._generation = None
+
+    def _keep_listeners(self) -> None:
+        """Say of each event who hears it: who subscribes from now on is not to hear the past."""
+        for one in self._queue:
+            if one.left is None:
+                one.left = iter(self._subscriptions)
 
     def _deliver(self) -> None:
         try:
@@ -175,9 +201,7 @@ class Bus:
                     subscription._hear(first.event)  # noqa: SLF001  # the two are one piece
                 self._queue.popleft()
         except BaseException:
-            for one in self._queue:  # who subscribes from now on is not to hear what is past
-                if one.left is None:
-                    one.left = iter(self._subscriptions)
+            self._keep_listeners()
             raise
         finally:
             self._generation = None
