@@ -251,7 +251,7 @@ class TestJson:
             (lambda data: _first(data).update(node=""), "node must be a text"),
             (lambda data: _first(data).update(cached=1), "cached must be true or false"),
             (lambda data: _first(data).update(waits_for=[1]), "waits_for must be a list of texts"),
-            (lambda data: _first(data).pop("label"), "a Execute has"),
+            (lambda data: _first(data).pop("label"), "an Execute has"),
             (lambda data: data.update(diagnostics=[{}]), r"diagnostics\[0\]: a Diagnostic has"),
             (lambda data: data.update(root=_first(data)), "root must be a Sequence"),
         ],

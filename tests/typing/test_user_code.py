@@ -10,6 +10,7 @@ import pytest
 import soma
 from soma import CommandSpec, Filter, Graph, hookimpl
 from soma.engine import RunReport
+from soma.events import NodeProgress, Subscription
 from soma.plan import Plan
 
 try:
@@ -49,6 +50,22 @@ def test_what_a_graph_returns_is_typed() -> None:
     assert_type(g.last_run, RunReport | None)
     assert_type(g.search_space(), list[dict[str, Any]])
     assert len(Graph.somatize(Add(1) >> (Add(2) | repr) >> len)) == 4
+
+
+def test_branches_loops_and_events_are_typed() -> None:
+    g = Graph(cache="off")
+    assert_type(g.branch("way", bool, arms={True: Add(1), False: Add(2) >> Add(3)}), str)
+    assert_type(g.branch("named", str, arms={"1": "way", "default": [Add(4)]}), str)
+    assert_type(g.loop("often", Add(1), until=False, max_iterations=3), str)
+    g.edge("named", "often")
+    heard: list[str] = []
+    stop = g.on_event(lambda event: heard.append(event["event_type"]))
+    assert_type(stop, Subscription)
+    assert g.forward(1, run_id="mine", progress=False) == 5
+    with stop:
+        g.emit("my_event", loss=0.3)
+        g.emit(NodeProgress(run_id="mine", node_id="way", progress=0.5))
+    assert heard[-2:] == ["my_event", "NodeProgress"]
 
 
 def test_a_hook_is_typed() -> None:

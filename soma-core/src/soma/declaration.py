@@ -8,10 +8,12 @@ An optional edge may be cut and put back: it keeps its place among the others.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from soma._numbers import whole_number
 from soma.dsl import NO_MARKS, Chain, Fork, Marked, Marks, expand
 from soma.errors import GraphError, UnknownNode, did_you_mean, shown
 from soma.nodes import check_node, label_of
@@ -107,11 +109,7 @@ class Declaration:
             id_, named = marks.name, marks.name is not None
         check_node(filter_)
         target = _checked_target(marks.target)
-        if named:
-            self._check_free(id_)
-        else:
-            id_ = self._free_id(_snake_case(label_of(filter_)))
-        made = str(id_)
+        made = self._free(id_) if named else self._free_id(_snake_case(label_of(filter_)))
         self.nodes[made] = Declared(
             filter=filter_,
             target=target,
@@ -130,20 +128,22 @@ class Declaration:
             InvalidFilter: an object cannot be a node.
         """
         call = f"branch({shown(id_)})"
-        with self._reserved(id_):
-            labels = _checked_labels(call, arms)
-            made = self._one(f"{call}: its condition", condition)
-            declared = DeclaredBranch(
-                condition=made,
+        labels = _checked_labels(call, arms)
+        asked = f"{call}: its condition"
+        told = {
+            f"{call}, arm {label!r}": arm for label, arm in zip(labels, arms.values(), strict=True)
+        }
+        self._check_named(id_, {asked: condition, **told})
+        with self._reserved(id_) as made:
+            self.nodes[made] = DeclaredBranch(
+                condition=self._one(asked, condition),
                 arms={
-                    label: self._members(f"{call}, arm {label!r}", arm)
-                    for label, arm in zip(labels, arms.values(), strict=True)
+                    label: self._members(what, arm)
+                    for label, (what, arm) in zip(labels, told.items(), strict=True)
                 },
                 target=_checked_target(target),
             )
-            self._check_not_in_itself(call, id_, (made, *sum(declared.arms.values(), ())))
-            self.nodes[id_] = declared
-        return str(id_)
+        return made
 
     def add_loop(
         self, id_: Any, body: Any, until: Any, max_iterations: Any, *, target: str | None = None
@@ -156,17 +156,15 @@ class Declaration:
             InvalidFilter: an object cannot be a node.
         """
         call = f"loop({shown(id_)})"
-        with self._reserved(id_):
-            declared = DeclaredLoop(
+        self._check_named(id_, {f"{call}, its body": body, f"{call}: until": until})
+        with self._reserved(id_) as made:
+            self.nodes[made] = DeclaredLoop(
                 body=self._members(f"{call}, its body", body),
                 until=self._until(call, until),
                 max_iterations=_checked_count(call, max_iterations),
                 target=_checked_target(target),
             )
-            own = declared.body + ((declared.until,) if declared.until else ())
-            self._check_not_in_itself(call, id_, own)
-            self.nodes[id_] = declared
-        return str(id_)
+        return made
 
     def _until(self, call: str, until: Any) -> str | Literal[False] | None:
         if until is None or until is False:
@@ -183,12 +181,12 @@ class Declaration:
         """Return the id of one node, which is made where it is not there yet."""
         if isinstance(given, str):
             self.require(what, (given,))
-            return given
+            return str.__str__(given)
         inner = given.inner if isinstance(given, Marked) else given
-        if isinstance(inner, Chain | Fork):
+        if isinstance(inner, Chain | Fork | list | tuple):
             raise GraphError(
-                f"{what} is one node, not an expression of several ({given!r}). Add them first, "
-                "and give the id of the last"
+                f"{what} is one node, not an expression of several ({shown(given)}). Add them "
+                "first, and give the id of the last"
             )
         return self.add(given)
 
@@ -196,7 +194,7 @@ class Declaration:
         """Return the ids of the nodes that were named; those that are not there yet are made."""
         if isinstance(given, str):
             self.require(what, (given,))
-            return (given,)
+            return (str.__str__(given),)
         if isinstance(given, list | tuple):
             found = [id_ for one in given for id_ in self._members(what, one)]
             if not found:
@@ -212,23 +210,30 @@ class Declaration:
         return tuple(made)
 
     @contextmanager
-    def _reserved(self, id_: Any) -> Iterator[None]:
+    def _reserved(self, given: Any) -> Iterator[str]:
         """Keep a place for a node; what is added meanwhile goes again where that fails."""
-        self._check_free(id_)
+        id_ = self._free(given)
         nodes, edges, numbers = len(self.nodes), len(self._edges), dict(self._last_number)
+        version = self.version
         self.nodes[id_] = Declared(filter=None)
         try:
-            yield
+            yield id_
         except BaseException:
             for one in list(self.nodes)[nodes:]:
                 del self.nodes[one]
             for pair in list(self._edges)[edges:]:
                 del self._edges[pair]
             self._last_number = numbers
+            self.version = version
             raise
         self.version += 1
 
-    def _check_free(self, id_: Any) -> None:
+    def _free(self, id_: Any) -> str:
+        """Return an id that nobody has as a plain text.
+
+        Raises:
+            GraphError: it is taken, or no text.
+        """
         if not isinstance(id_, str) or not id_:
             raise GraphError(f"A node id is a text of at least one character, not {shown(id_)}")
         if id_ in self.nodes:
@@ -236,10 +241,19 @@ class Declaration:
                 f"There is a node {id_!r} already. Choose another id, or leave it out: "
                 "g.node(filter) finds a free one"
             )
+        return str.__str__(id_)  # of an Enum that is a text, say
 
-    def _check_not_in_itself(self, call: str, id_: Any, inside: tuple[str, ...]) -> None:
-        if id_ in inside:
-            raise GraphError(f"{call} cannot lie in itself")
+    def _check_named(self, id_: Any, given: Mapping[str, Any]) -> None:
+        """Refuse ids that no node has, before anything is added; what -> ids and filters."""
+        for what, named in given.items():
+            ids = [named]
+            for one in ids:  # which grows meanwhile
+                if isinstance(one, list | tuple):
+                    ids += one
+                elif isinstance(one, str) and one == id_ and one not in self.nodes:
+                    raise GraphError(f"{what} is {id_!r} itself, which cannot lie in itself")
+                elif isinstance(one, str):
+                    self.require(what, (one,))
 
     def connect(self, source: str, target: str) -> None:
         """Add an edge; one that is there already stays as it is.
@@ -248,6 +262,7 @@ class Declaration:
             UnknownNode: there is no node of that id.
         """
         self.require(f"edge({shown(source)}, {shown(target)})", (source, target))
+        source, target = str.__str__(source), str.__str__(target)
         if (source, target) not in self._edges:
             self._edges[source, target] = True
             self.version += 1
@@ -339,9 +354,9 @@ def _checked_labels(call: str, arms: Any) -> list[str]:
                 f"{call}: an arm is called by a text, True or False, not {shown(label)}: these are "
                 "what a condition can return"
             )
-        labels.append(label if isinstance(label, str) else str(label).lower())
-    twice = next((one for place, one in enumerate(labels) if one in labels[:place]), None)
-    if twice is not None:
+        labels.append(str.__str__(label) if isinstance(label, str) else str(label).lower())
+    twice, times = Counter(labels).most_common(1)[0]
+    if times > 1:
         raise GraphError(f"{call}: there are two arms {twice!r}; True and 'true' are one")
     if len(FALLBACKS.intersection(labels)) > 1:
         raise GraphError(f"{call}: 'default' and 'else' mean the same. Take one of them away")
@@ -349,12 +364,13 @@ def _checked_labels(call: str, arms: Any) -> list[str]:
 
 
 def _checked_count(call: str, count: Any) -> int:
-    if isinstance(count, bool) or not hasattr(type(count), "__index__") or count.__index__() < 1:
+    found = whole_number(count)
+    if found is None or found < 1:
         raise GraphError(
             f"{call}: max_iterations is a whole number from 1, not {shown(count)}: without an end "
             "a loop might never come back"
         )
-    return int(count.__index__())
+    return found
 
 
 def _snake_case(name: str) -> str:

@@ -2,7 +2,8 @@
 
     dangling    a node without any edge, which usually is a missing parenthesis
     gradients   a node that is not differentiable between two that are: what lies above it learns
-                nothing from what lies below, where gradients start anew
+                nothing from what lies below, where gradients start anew. Of several ways down to
+                one node that is not differentiable the first is told
 
 Blocks that train as one end at the borders of branches and loops, so these break the flow too.
 """
@@ -22,7 +23,7 @@ def diagnose(
     regions: Mapping[Place, Region], traits: Mapping[str, Traits]
 ) -> tuple[Diagnostic, ...]:
     """Return what there is to say, without repeating itself."""
-    found = [*_dangling(regions[ROOT])]
+    found = [*_dangling(regions[ROOT], traits)]
     if any(one.differentiable for one in traits.values()):
         first_inside = _first_inside(regions, traits)
         for region in regions.values():
@@ -30,17 +31,19 @@ def diagnose(
     return tuple(dict.fromkeys(found))
 
 
-def _dangling(root: Region) -> Iterator[Diagnostic]:
-    if len(root.order) == 1:
+def _dangling(root: Region, traits: Mapping[str, Traits]) -> Iterator[Diagnostic]:
+    asked = {id_ for id_, sources in root.needs.items() if len(sources) > len(root.feeding[id_])}
+    if len(root.order) == 1 + len(asked) and len(asked) <= 1:
         return
-    linked = {id_ for sources in root.needs.values() for id_ in sources}
+    needed = {id_ for sources in root.needs.values() for id_ in sources}
     for id_ in root.order:
-        if not root.needs[id_] and id_ not in linked:
+        if not root.feeding[id_] and id_ not in needed:
+            hint = ". In an expression, a | b >> c means a | (b >> c)" if id_ in traits else ""
             yield Diagnostic(
                 node=id_,
                 level="warning",
                 message=f"{id_!r} has no edges: it gets the input of the graph, and its output is "
-                "one of the graph's. In an expression, a | b >> c means a | (b >> c)",
+                f"one of the graph's{hint}",
             )
 
 

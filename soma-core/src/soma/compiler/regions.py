@@ -73,8 +73,8 @@ def find_regions(topology: Topology) -> dict[Place, Region]:
     if not branches and not loops:
         return {ROOT: Region(order=sort_nodes(feeding), feeding=feeding, needs=feeding)}
     claims = _Claims(topology, feeding, branches, loops)
-    claims.check_edges()
     claims.check_nesting()
+    claims.check_edges()
     return {place: _region(claims, place, ids) for place, ids in claims.members().items()}
 
 
@@ -142,9 +142,9 @@ class _Claims:
             place = self.place_of(target)
             if self.place_of(source) != place:
                 raise GraphError(
-                    f"{source!r} feeds {target!r}, which lies in {place}, from outside. A body is "
-                    f"fed by what it hangs on alone: g.edge({source!r}, {place.control!r}). What "
-                    "several nodes in it need must be part of that"
+                    f"{source!r} feeds {target!r}, which lies in {place}, from outside. Into a "
+                    f"body goes only what its branch or loop is given: g.edge({source!r}, "
+                    f"{place.control!r}), and let what {target!r} needs be part of that"
                 )
         for id_, branch in self.branches.items():
             self._check_beside(branch.condition, id_, self.place_of(id_), "condition")
@@ -157,7 +157,7 @@ class _Claims:
         if lies != place:
             raise GraphError(
                 f"{asked!r}, the {what} of {control!r}, lies in {lies} and must lie in {place}: "
-                "there it would say the same every time"
+                "outside of it, it would say the same every time"
                 if what == "until"
                 else f"{asked!r}, the condition of {control!r}, lies in {lies}, and the branch in "
                 f"{place}. A condition lies beside its branch"
@@ -170,12 +170,14 @@ class _Claims:
             GraphError: there is one; the message names the branch or loop.
         """
         for control in (*self.branches, *self.loops):
-            inside, depth = self.place_of(control), 1
+            inside, around = self.place_of(control), {control}
             while inside.control:
-                depth += 1
-                if inside.control == control:
-                    raise GraphError(f"{control!r} lies in itself: it is reached from {inside}")
-                if depth > MAX_NESTED:
+                if inside.control in around:
+                    raise GraphError(
+                        f"{inside.control!r} lies in itself: it is reached from {inside}"
+                    )
+                around.add(inside.control)
+                if len(around) > MAX_NESTED:
                     raise GraphError(
                         f"{control!r} lies deeper in branches and loops than {MAX_NESTED}"
                     )
@@ -202,51 +204,97 @@ def _claimed_twice(id_: str, owner: Place, place: Place) -> str:
 
 def _region(claims: _Claims, place: Place, ids: list[str]) -> Region:
     feeding = {id_: claims.feeding[id_] for id_ in ids}
-    for id_ in ids:
-        branch = claims.branches.get(id_)
-        if branch is not None and branch.condition in claims.alone:
-            _feed_condition(claims, feeding, id_, branch.condition)
+    loop = claims.loops.get(place.control)
+    if not place.control:
+        return _sorted(claims, feeding)
+    until = None if loop is None or loop.until is False else loop.until
+    checks = _only_checking(claims, until, len(ids))
+    terminal = _terminal(claims, place, feeding, checks)
+    if until in checks and until in claims.alone:
+        feeding[until] = [terminal]
+    if loop is not None and loop.until is None:
+        until = terminal
+    return _sorted(claims, feeding, terminal=terminal, until=until)
+
+
+def _sorted(
+    claims: _Claims,
+    feeding: dict[str, list[str]],
+    *,
+    terminal: str = "",
+    until: str | None = None,
+) -> Region:
+    """Return a region whose conditions are fed as well."""
+    conditions = [id_ for id_ in feeding if id_ in claims.asked_by and id_ in claims.alone]
+    fed = {id_: _feeding_of_condition(claims, feeding, id_) for id_ in conditions}
+    feeding |= fed
     needs = {
         id_: [*sources, claims.branches[id_].condition] if id_ in claims.branches else sources
         for id_, sources in feeding.items()
     }
-    if not place.control:
-        return Region(order=sort_nodes(needs), feeding=feeding, needs=needs)
-    loop = claims.loops.get(place.control)
-    hint = "" if loop is None else ": a loop leads its last node back to its first by itself"
-    order = sort_nodes(needs, hint)
-    until = None if loop is None or loop.until is False else loop.until
-    terminal = _terminal(place, order, needs, until)
-    if loop is not None and until is None and loop.until is None:
-        until = terminal
-    if until in claims.alone and until != terminal:
-        feeding[until] = needs[until] = [terminal]
-        order = [*(one for one in order if one != until), until]
-    return Region(order=order, feeding=feeding, needs=needs, terminal=terminal, until=until)
+    hint = ": a loop leads its last node back to its first by itself" if until else ""
+    return Region(
+        order=sort_nodes(needs, hint),
+        feeding=feeding,
+        needs=needs,
+        terminal=terminal,
+        until=until,
+    )
 
 
-def _feed_condition(
-    claims: _Claims, feeding: dict[str, list[str]], branch: str, condition: str
-) -> None:
-    """Feed a condition without edges what its branch is fed."""
-    first = claims.asked_by[condition][0]
-    if sorted(claims.feeding[branch]) != sorted(claims.feeding[first]):
-        raise GraphError(
-            f"{condition!r} is the condition of {first!r} and of {branch!r}, which are fed "
-            "differently, and it has no edges of its own. Give it an edge, or each branch its own"
-        )
-    feeding[condition] = list(claims.feeding[branch])
+def _feeding_of_condition(
+    claims: _Claims, feeding: Mapping[str, list[str]], condition: str
+) -> list[str]:
+    """Return what feeds the branch that asks a condition without edges, which may be one itself."""
+    asked, seen = condition, {condition}
+    while asked in claims.asked_by and asked in claims.alone and not feeding[asked]:
+        first, *others = claims.asked_by[asked]
+        for other in others:
+            if sorted(feeding[other]) != sorted(feeding[first]):
+                raise GraphError(
+                    f"{asked!r} is the condition of {first!r} and of {other!r}, which are fed "
+                    "differently, and it has no edges of its own. Give it an edge, or each branch "
+                    "its own"
+                )
+        if first in seen:
+            return [first]  # they ask each other, which is a circle
+        seen.add(first)
+        asked = first
+    return list(feeding[asked])
+
+
+def _only_checking(claims: _Claims, until: str | None, count: int) -> set[str]:
+    """Return the node that does nothing but say when to stop, and the conditions it asks."""
+    if until is None or claims.after[until] or until in claims.asked_by:
+        return set()
+    found = {until}
+    asked = claims.branches.get(until)
+    while asked is not None and asked.condition in claims.alone and asked.condition not in found:
+        found.add(asked.condition)
+        asked = claims.branches.get(asked.condition)
+    return found if len(found) < count else set()
 
 
 def _terminal(
-    place: Place, order: list[str], needs: Mapping[str, list[str]], until: str | None
+    claims: _Claims, place: Place, feeding: Mapping[str, list[str]], checks: set[str]
 ) -> str:
     """Return the node that a body ends in; one that only says when to stop is none."""
-    feeds = {one for id_, sources in needs.items() if id_ != until for one in sources}
-    checks = until is not None and until not in feeds and len(order) > 1
-    ends = [id_ for id_ in order if id_ not in feeds and not (checks and id_ == until)]
+    feeds: set[str] = set()
+    feeds_checks: set[str] = set()
+    for id_, sources in feeding.items():
+        found = feeds_checks if id_ in checks else feeds
+        found.update(sources)
+        if id_ in claims.branches:
+            found.add(claims.branches[id_].condition)
+    ends = [id_ for id_ in feeding if id_ not in feeds and id_ not in checks]
+    # What prepares for a check ends the body only where nothing else does.
+    ends = [id_ for id_ in ends if id_ not in feeds_checks] or ends
     if len(ends) == 1:
         return ends[0]
+    if not ends:
+        _sorted(
+            claims, dict(feeding), until=place.control if place.arm is None else None
+        )  # which says where it goes round
     names = ", ".join(map(repr, ends))
     if place.arm is not None:
         raise GraphError(

@@ -6,7 +6,7 @@ what feeds the branch or loop, and in a loop also what its own last node gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from soma.compiler.regions import Place, Region
 from soma.errors import SchemaMismatch
@@ -32,14 +32,17 @@ def check_schemas(
                 continue
             for giver in ends.of_sources(place, sources):
                 _compare(giver, id_, traits)
+            if not sources and ends.goes_back(place):
+                for giver in ends.of_sources(place, [region.terminal]):
+                    _compare(giver, id_, traits, f" in the next pass of loop {place.control!r}")
 
 
-def _compare(giver: str, taker: str, traits: Mapping[str, Traits]) -> None:
+def _compare(giver: str, taker: str, traits: Mapping[str, Traits], when: str = "") -> None:
     clash = clash_of(traits[giver].output_schema, traits[taker].input_schema)
     if clash:
         raise SchemaMismatch(
-            f"{giver!r} ({traits[giver].label}) does not fit {taker!r} ({traits[taker].label}): "
-            f"{clash}. Put a node between them that converts, or mend _output_schema or "
+            f"{giver!r} ({traits[giver].label}) does not fit {taker!r} ({traits[taker].label})"
+            f"{when}: {clash}. Put a node between them that converts, or mend _output_schema or "
             "_input_schema"
         )
 
@@ -73,8 +76,20 @@ class _Ends:
         if id_ not in self._given:
             ends = (self._regions[place].terminal for place in self._bodies(id_))
             found = (one for end in ends for one in self._of(end))
-            self._given[id_] = tuple(dict.fromkeys(found))
+            self._given[id_] = self._distinct(found)
         return self._given[id_]
+
+    def goes_back(self, place: Place) -> bool:
+        """Say whether what a body gives is what it gets the next time."""
+        loop = self._topology.nodes.get(place.control)
+        return isinstance(loop, DeclaredLoop) and loop.max_iterations > 1
+
+    def _distinct(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return one node for each schema: many arms of one class are compared once."""
+        by_schema: dict[str, str] = {}
+        for id_ in ids:
+            by_schema.setdefault(repr(self._traits[id_].output_schema), id_)
+        return tuple(by_schema.values())
 
     def _into(self, place: Place) -> tuple[str, ...]:
         """Return the nodes one of which gives the input of a body."""
@@ -83,9 +98,9 @@ class _Ends:
         if place not in self._entering:
             outside = self._home[place.control]
             found = self.of_sources(outside, self._regions[outside].feeding[place.control])
-            if place.arm is None:
-                found += self._of(self._regions[place].terminal)
-            self._entering[place] = tuple(dict.fromkeys(found))
+            if self.goes_back(outside) and not self._regions[outside].feeding[place.control]:
+                found += self._of(self._regions[outside].terminal)
+            self._entering[place] = self._distinct(found)
         return self._entering[place]
 
     def _bodies(self, id_: str) -> Iterator[Place]:

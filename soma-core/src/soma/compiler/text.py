@@ -100,5 +100,6 @@ def _declared(one: DeclaredNode) -> str:
         )
         return f": branch on {_printable(one.condition)} ({arms})"
     if isinstance(one, DeclaredLoop):
-        return f": loop of {', '.join(map(_printable, one.body))}"
+        until = f", until {_printable(one.until)}" if one.until else ""
+        return f": loop of {', '.join(map(_printable, one.body))}{until}"
     return ""

@@ -59,6 +59,11 @@ class Announcer:
         """Whether anybody hears this run."""
         return self._bus.listening and not self._ended
 
+    @property
+    def in_callback(self) -> bool:
+        """Whether this run was started by a callback that hears it: it must wait for no thread."""
+        return self._bus.is_delivering_here
+
     def _emit(self, event: Event, *, last: bool = False) -> None:
         with self._lock:
             if not self._ended:

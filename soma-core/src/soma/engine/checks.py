@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from soma._numbers import whole_number
 from soma.engine.calls import is_read_once
 from soma.engine.program import Looping, Program
 from soma.engine.states import NodeState
@@ -28,7 +29,7 @@ __all__ = [
     "check_data",
     "check_fitted",
     "check_input",
-    "check_labels",
+    "check_learnable",
     "check_learners",
     "check_options",
     "check_refresh",
@@ -48,9 +49,10 @@ def check_seed(seed: Any) -> int | None:
     """
     if seed is None:
         return None
-    if isinstance(seed, bool) or not hasattr(type(seed), "__index__"):
+    found = whole_number(seed)
+    if found is None:
         raise InvalidInput(f"seed must be a whole number, not {shown(seed)}")
-    return int(seed.__index__())
+    return found
 
 
 def check_run_id(run_id: Any) -> str:
@@ -72,16 +74,16 @@ def check_options(epochs: Any, batch_size: Any, shuffle: Any) -> dict[str, Any]:
     Raises:
         InvalidInput: one of them makes no sense.
     """
+    found: dict[str, Any] = {}
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        found[name] = whole_number(value)
         if value is None and name == "batch_size":
             continue
-        whole = not isinstance(value, bool) and hasattr(type(value), "__index__")
-        if not whole or value.__index__() < 1:
+        if found[name] is None or found[name] < 1:
             raise InvalidInput(f"{name} must be a whole number from 1, not {shown(value)}")
     if not isinstance(shuffle, bool):
         raise InvalidInput(f"shuffle must be True or False, not {shown(shuffle)}")
-    size = None if batch_size is None else int(batch_size)
-    return {"epochs": int(epochs), "batch_size": size, "shuffle": shuffle}
+    return {**found, "shuffle": shuffle}
 
 
 def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
@@ -105,7 +107,19 @@ def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
         if id_ not in program.places:
             near = did_you_mean(str(id_), program.ids)
             raise UnknownNode(f"refresh: {id_!r} is not in this graph.{near}")
-    return ids
+    return ids.union(*(_inside(program, id_) for id_ in ids))
+
+
+def _inside(program: Program, id_: str) -> Iterator[str]:
+    """Yield the ids of what lies in a branch or loop, however deep."""
+    control = program.controls.get(program.places[id_])
+    stack = [] if control is None else list(control.bodies)
+    while stack:
+        scope = program.scopes[stack.pop()]
+        for place in range(scope.start, scope.stop):
+            yield program.ids[place]
+            inner = program.controls.get(place)
+            stack += () if inner is None else inner.bodies
 
 
 def check_data(program: Program, x: Any, y: Any) -> None:
@@ -123,29 +137,35 @@ def check_data(program: Program, x: Any, y: Any) -> None:
             f"x has {rows} rows and y has {labels}: they are learned from row by row. (A tuple or "
             "a dict is taken as it is.)"
         )
-    if y is None:
-        check_labels(program, 0)
-    for place in program.learners:
-        if x is None and place < program.size and not program.before[place]:
-            raise InvalidInput(
-                f"Node {program.ids[place]!r} ({program.traits[place].label}) learns from the "
-                "input of the graph, and x is None"
-            )
+    check_learnable(program, 0, x, y)
 
 
-def check_labels(program: Program, scope: int) -> None:
-    """Refuse to fit without labels what certainly learns from them in a body.
+def check_learnable(program: Program, scope: int, x: Any, y: Any) -> None:
+    """Refuse to fit on None what certainly learns from it in a body, loops in it included.
 
     Raises:
-        InvalidInput: a fit there has no default for y.
+        InvalidInput: y is None where a fit has no default for it, or x where a node gets it.
     """
     for place in program.needs.learners[scope]:
         id_, traits = program.ids[place], program.traits[place]
-        if traits.needs_y:
+        if y is None and traits.needs_y:
             raise InvalidInput(
                 f"Node {id_!r} ({traits.label}) learns from labels: its fit(x, y) has no default "
                 "for y. Call g.fit(x, y), or write fit(self, x, y=None)"
             )
+        if x is None and _gets_input_of_graph(program, place):
+            raise InvalidInput(
+                f"Node {id_!r} ({traits.label}) learns from the input of the graph, and x is None"
+            )
+
+
+def _gets_input_of_graph(program: Program, place: int) -> bool:
+    """Say whether a node gets x, in a loop in the first pass."""
+    while not program.before[place]:
+        place = program.scopes[program.scope_of[place]].control
+        if place < 0:
+            return True
+    return False
 
 
 def check_input(name: str, value: Any) -> None:
@@ -287,12 +307,15 @@ def _unsettled_above(program: Program, place: int) -> int:
 
 def _above(program: Program, place: int) -> list[int]:
     """Return the nodes of which one gives what a node gets, or decides what it is."""
-    found = list(program.before[place])
-    scope = program.scopes[program.scope_of[place]]
-    if not found and scope.control >= 0:
-        found = list(program.before[scope.control])
+    found, inner = list(program.before[place]), place
+    while not program.before[inner]:
+        scope = program.scopes[program.scope_of[inner]]
+        if scope.control < 0:
+            break
         if isinstance(program.controls[scope.control], Looping):
             found.append(scope.terminal)
+        inner = scope.control
+        found += program.before[inner]
     control = program.controls.get(place)
     if control is not None:
         found += [program.scopes[number].terminal for number in control.bodies]

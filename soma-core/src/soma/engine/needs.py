@@ -172,7 +172,7 @@ class _Finder:
         elif control.until >= 0:
             ends.append(control.until)
         found = all(self.settled[one] for one in ends)
-        if isinstance(control, Looping) and above and not found:
+        if isinstance(control, Looping) and above and not self.settled[ends[0]]:
             self.settle(control.body, given=False)  # what a later pass is given may change
         return found
 

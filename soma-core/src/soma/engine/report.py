@@ -29,6 +29,8 @@ class NodeRun(NamedTuple):
     """What it took to compute; 0 for a hit."""
     bytes: int
     """Size of what came out, as a frame; 0 where nobody measured."""
+    passes: tuple[int, ...] = ()
+    """Pass numbers of the loops around it, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from soma.engine.states import NodeState
 from soma.engine.values import VirtualValue, is_plain_array
 from soma.errors import Nameless
 from soma.events import Bus
+from soma.events.human import times
 from soma.identity import Identity
 from soma.plan import Execute
 
@@ -91,8 +92,10 @@ class Run:
         """(site, what) that were computed before the run started over."""
         self.refreshed: set[tuple[Site, str]] = set()
         """(site, what) that was asked to be computed anew and has been."""
+        self._told_inputs: set[VirtualValue] = set()
+        """Those of x and y of which it was told that they have no hash."""
         self._told: set[tuple[Site, str, str]] = set()
-        """(site, what, key) of hits that were announced."""
+        """(site, what, key) of hits and decisions that were announced."""
         self.results: dict[int, Any] = {}
         """Leaf -> what it gave, when all is done."""
         self.takers = program.needs.in_fit if call.fitting else program.needs.in_forward
@@ -117,8 +120,6 @@ class Run:
         self.outputs: list[VirtualValue] = [_NOTHING] * program.size
         self.learned: dict[int, NodeState] = {}
         """At -> what was learned there."""
-        self._rows_at: list[int] = []
-        """Where the rows of the report were made, since the run began."""
         self.spared: set[int] = set()
         """Nodes of a last pass that are not forwarded."""
         self.holding: set[int] = set()
@@ -162,9 +163,10 @@ class Run:
             self.fixed[self.site(at)] = value
             self.sticky.add(self.site(at))
         rows = self.report.actions
-        for at, row in zip(self._rows_at, rows[len(rows) - len(self._rows_at) :], strict=True):
+        for row in rows:
             if row.outcome != "hit":
-                self.made.add((self.site(at), row.what))
+                place = self.program.places[row.node]
+                self.made.add(((place, row.passes) if self.unfolds else place, row.what))
         rows[:] = [row for row in rows if row.outcome != "hit"]
         self.report.decisions.clear()
         self._begin()
@@ -216,7 +218,8 @@ class Run:
     def given_hash(self, value: VirtualValue) -> str:
         """Return the hash of x or y; empty where it has none, and a line says why."""
         found = _hash_of(value)
-        if not found and self.store is not None:
+        if not found and self.store is not None and value not in self._told_inputs:
+            self._told_inputs.add(value)
             name = value.type_name()
             which = "y is, or holds" if value is self.y else "the input of the graph is, or holds"
             message = (
@@ -305,8 +308,9 @@ class Run:
         self, at: int, what: str, outcome: str, made: Any, *, duration_ms: float, nbytes: int = 0
     ) -> None:
         """Enter into the report what was computed."""
-        self._rows_at.append(at)
-        self.report.actions.append(NodeRun(self.id_of(at), what, outcome, duration_ms, nbytes))
+        self.report.actions.append(
+            NodeRun(self.id_of(at), what, outcome, duration_ms, nbytes, self.passes_of(at))
+        )
         if self.announcer.listening:
             self.announcer.node_completed(
                 self.id_of(at),
@@ -323,11 +327,10 @@ class Run:
         if self.made and (self.site(at), what) in self.made:
             return
         nbytes = record.bytes[what]
-        self._rows_at.append(at)
-        self.report.actions.append(NodeRun(self.id_of(at), what, "hit", 0.0, nbytes))
-        told = (self.site(at), what, record.key)
-        if self.announcer.listening and told not in self._told:
-            self._told.add(told)  # a run that starts over looks up the same again
+        self.report.actions.append(
+            NodeRun(self.id_of(at), what, "hit", 0.0, nbytes, self.passes_of(at))
+        )
+        if self._is_news(at, what, record.key):
             self.announcer.cache_hit(
                 self.id_of(at),
                 what,
@@ -343,9 +346,30 @@ class Run:
         if key is not None and self.announcer.listening:
             self.announcer.cache_miss(self.id_of(at), what, self.passes_of(at), key)
 
-    def decided(self, at: int, outcome: str) -> None:
-        """Enter into the report what a branch or loop has done."""
+    def took_arm(self, at: int, arm: str) -> None:
+        """Enter into the report what a branch has decided."""
+        outcome = f"took arm {arm!r}"
         self.report.decisions.append(Decision(self.id_of(at), outcome))
+        if self._is_news(at, outcome):
+            self.announcer.branch_taken(self.id_of(at), arm, self.passes_of(at))
+
+    def looped(self, at: int, count: int, *, stopped: bool, asked: bool) -> None:
+        """Enter into the report that a loop has made its last pass."""
+        why = "" if not asked else ", stopped" if stopped else ", the most there may be"
+        outcome = f"{times(count, 'pass')}{why}"
+        self.report.decisions.append(Decision(self.id_of(at), outcome))
+        if self._is_news(at, outcome):
+            self.announcer.loop_completed(
+                self.id_of(at), count, self.passes_of(at), stopped=stopped
+            )
+
+    def _is_news(self, at: int, what: str, key: str = "") -> bool:
+        """Say whether something is to be announced: a run that starts over repeats itself."""
+        told = (self.site(at), what, key)
+        if not self.announcer.listening or told in self._told:
+            return False
+        self._told.add(told)
+        return True
 
     def check_stopped(self) -> None:
         """Leave, where nobody waits any more."""

@@ -82,11 +82,20 @@ class _Schedule:
         ready, waiting, after = self.ready, self.waiting, run.program.after
         node, unfolding = run.node, self.unfolding
         known_slow, slow_s, began = run.program.slow, 0.0, clock()
+        may_wait = not run.announcer.in_callback
         now = began
         while ready:
-            if len(ready) > 1 and (
-                (slow_s and slow_s > _SLOW_SHARE * (now - began))
-                or (known_slow and node[ready[-1]] in known_slow and node[ready[-2]] in known_slow)
+            if (
+                len(ready) > 1
+                and may_wait
+                and (
+                    (slow_s and slow_s > _SLOW_SHARE * (now - began))
+                    or (
+                        known_slow
+                        and node[ready[-1]] in known_slow
+                        and node[ready[-2]] in known_slow
+                    )
+                )
             ):
                 self._run_threads()
                 known_slow, slow_s, began = set(), 0.0, clock()  # they may all be hits this time

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from soma.declaration import FALLBACKS
-from soma.errors import InvalidOutput, did_you_mean, shown
+from soma.errors import InvalidOutput, shown
 
 __all__ = ["arm_of", "says_stop"]
 
@@ -45,8 +45,8 @@ def arm_of(branch: str, condition: str, said: Any, labels: Iterable[str]) -> str
     for fallback in FALLBACKS.intersection(arms):
         return fallback
     raise InvalidOutput(
-        f"Branch {branch!r}: its condition {condition!r} names arm {label!r}, and there is no such."
-        f"{did_you_mean(label, arms)} The arms are: {listed}. An arm 'default' would take the rest"
+        f"Branch {branch!r}: its condition {condition!r} names arm {label!r}, which is not there. "
+        f"The arms are: {listed}. An arm 'default' would take the rest"
     )
 
 

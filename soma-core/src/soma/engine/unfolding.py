@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from soma.engine.checks import check_arm, check_labels
+from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
 from soma.engine.recompute import Inputs
 from soma.engine.run import Run
 from soma.engine.signals import arm_of, says_stop
-from soma.events.human import times
 
 __all__ = ["Unfolding"]
 
@@ -88,10 +87,9 @@ class Unfolding:
         scope = branching.arms[label]
         if not run.call.fitting:
             check_arm(self._program, scope, run.states)
-        elif run.call.y is None:
-            check_labels(self._program, scope)
-        run.decided(at, f"took arm {label!r}")
-        run.announcer.branch_taken(ids[place], label, run.passes_of(at))
+        else:
+            check_learnable(self._program, scope, run.call.x, run.call.y)
+        run.took_arm(at, label)
         return scope
 
     def _is_over(self, at: int, looping: Looping, inputs: Inputs) -> bool:
@@ -99,9 +97,7 @@ class Unfolding:
         stopped = looping.until >= 0 and self._is_stopped(at, looping, inputs)
         if not stopped and count < looping.max_iterations:
             return False
-        why = "" if looping.until < 0 else ", stopped" if stopped else ", the most there may be"
-        run.decided(at, f"{times(count, 'pass')}{why}")
-        run.announcer.loop_completed(run.id_of(at), count, run.passes_of(at), stopped=stopped)
+        run.looped(at, count, stopped=stopped, asked=looping.until >= 0)
         return True
 
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:

@@ -118,6 +118,7 @@ class Bus:
         self._delivering = threading.RLock()
         self._queue: deque[_Delivery] = deque()
         self._generation: int | None = None  # of the event that is being delivered
+        self._deliverer = 0  # the thread that delivers it
 
     def subscribe(
         self, callback: Callable[[Any], object], *, plain: bool, name: str = ""
@@ -142,6 +143,11 @@ class Bus:
             self.listening = True
         return made
 
+    @property
+    def is_delivering_here(self) -> bool:
+        """Whether this thread is in a callback: other threads that emit wait for it to end."""
+        return self._generation is not None and self._deliverer == threading.get_ident()
+
     def emit(self, event: Event) -> None:
         """Bring an event to every subscription; returns when all have heard it.
 
@@ -155,6 +161,7 @@ class Bus:
             return
         with self._delivering:
             if self._generation is None:
+                self._deliverer = threading.get_ident()
                 if self._queue:  # left by somebody who was interrupted
                     self._queue.append(_Delivery(event, 0))
                 else:

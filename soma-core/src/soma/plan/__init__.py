@@ -102,7 +102,7 @@ class Plan:
         return cls(root=root, diagnostics=diagnostics)
 
     def __repr__(self) -> str:
-        return f"<Plan: nodes={len(self.nodes)}, branches={self.parallel_branches}>"
+        return f"<Plan: nodes={len(self.nodes)}, parallel_branches={self.parallel_branches}>"
 
 
 def _parts(entry: Unit) -> tuple[Execute | Branch | Loop, ...]:

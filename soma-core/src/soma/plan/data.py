@@ -67,9 +67,14 @@ def plan_from_data(text: str | bytes) -> tuple[Sequence, tuple[Diagnostic, ...]]
         PlanError: the text is no such plan; the message says where.
     """
     try:
-        found = json.loads(text)
+        return _plan_from(json.loads(text))
+    except PlanError:
+        raise
     except (ValueError, TypeError, RecursionError) as error:
         raise PlanError(f"This is no plan: it is not JSON ({error})") from None
+
+
+def _plan_from(found: Any) -> tuple[Sequence, tuple[Diagnostic, ...]]:
     if not isinstance(found, dict) or found.get("soma_plan_format") != FORMAT:
         raise PlanError(
             f"This is no plan that this release reads: soma_plan_format must be {FORMAT}"
@@ -120,8 +125,8 @@ def _entry(data: Any, where: str, depth: int, nested: int) -> Entry:
         _entry(one, f"{where}.{inside}[{place}]", depth + 1, nested)
         for place, one in enumerate(_list(rest[inside], f"{where}.{inside}"))
     )
-    if cls is Composite and not all(isinstance(one, Execute) for one in parts):
-        raise PlanError(f"{where}: a Composite holds nodes alone")
+    if cls is Composite and not (parts and all(isinstance(one, Execute) for one in parts)):
+        raise PlanError(f"{where}: a Composite holds nodes, at least one, and nothing else")
     made = cls(**{inside: parts})
     return made
 
@@ -156,7 +161,8 @@ _RIGHT: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     **dict.fromkeys(("label", "message"), ("a text", _is_text)),
     **dict.fromkeys(
-        ("target", "until"), ("a text or null", lambda value: value is None or _is_text(value))
+        ("target", "until"),
+        ("a text or null", lambda value: value is None or (_is_text(value) and value)),
     ),
     **dict.fromkeys(("cached", "frozen"), ("true or false", lambda value: isinstance(value, bool))),
     "kind": ("'trainable' or 'stateless'", lambda value: value in ("trainable", "stateless")),
@@ -174,12 +180,16 @@ _RIGHT: dict[str, tuple[str, Callable[[Any], Any]]] = {
 def _make(cls: Any, data: Any, where: str) -> Any:
     names = [field.name for field in fields(cls)]
     if not isinstance(data, dict) or set(data) != set(names):
-        raise PlanError(f"{where}: a {cls.__name__} has {', '.join(names)}, and nothing else")
+        raise PlanError(f"{where}: {_a(cls)} has {', '.join(names)}, and nothing else")
     for name, value in data.items():
         expected, right = _RIGHT[name]
         if not right(value):
             raise PlanError(f"{where}.{name} must be {expected}, not {shown(value)}")
     return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in data.items()})
+
+
+def _a(cls: type) -> str:
+    return f"{'an' if cls.__name__[0] in 'AE' else 'a'} {cls.__name__}"
 
 
 def _list(value: Any, where: str) -> list[Any]:
@@ -195,9 +205,10 @@ def _check_body(body: Sequence, seen: set[str]) -> set[str]:
         for one in unit.nodes if isinstance(unit, Composite) else (unit,):
             if one.node in seen:
                 raise PlanError(f"The node {one.node!r} stands in the plan twice")
-            late = [id_ for id_ in one.needs if id_ not in done]
-            if late:
-                raise PlanError(f"The node {one.node!r} comes before {late[0]!r}, which feeds it")
+            late = next((id_ for id_ in one.needs if id_ not in done), None)
+            if late is not None:
+                what = "feeds it" if late in one.waits_for else "is its condition"
+                raise PlanError(f"The node {one.node!r} comes before {late!r}, which {what}")
             seen.add(one.node)
             done.add(one.node)
         if isinstance(unit, Branch):
