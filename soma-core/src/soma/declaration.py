@@ -245,12 +245,16 @@ class Declaration:
 
     def _check_named(self, id_: Any, given: Mapping[str, Any]) -> None:
         """Refuse ids that no node has, before anything is added; what -> ids and filters."""
+        self._free(id_)
         for what, named in given.items():
-            ids = [named]
+            ids, lists = [named], set()
             for one in ids:  # which grows meanwhile
                 if isinstance(one, list | tuple):
+                    if id(one) in lists:
+                        raise GraphError(f"{what} is a list that holds one list twice, or itself")
+                    lists.add(id(one))
                     ids += one
-                elif isinstance(one, str) and one == id_ and one not in self.nodes:
+                elif isinstance(one, str) and one == id_:
                     raise GraphError(f"{what} is {id_!r} itself, which cannot lie in itself")
                 elif isinstance(one, str):
                     self.require(what, (one,))
@@ -275,7 +279,7 @@ class Declaration:
             GraphError: there is no such edge.
         """
         self._require_edge("optional", source, target)
-        self._optional[source, target] = None
+        self._optional[str.__str__(source), str.__str__(target)] = None
 
     def set_edge(self, source: str, target: str, *, enabled: bool) -> None:
         """Cut an optional edge, or put it back at its place.
@@ -333,11 +337,13 @@ class Declaration:
 
 
 def _checked_target(target: Any) -> str | None:
-    if target is not None and not (isinstance(target, str) and target):
+    if target is None:
+        return None
+    if not isinstance(target, str) or not target:
         raise GraphError(
             f"A target is the name or a tag of a worker, or 'local', not {shown(target)}"
         )
-    return target
+    return str.__str__(target)
 
 
 def _checked_labels(call: str, arms: Any) -> list[str]:

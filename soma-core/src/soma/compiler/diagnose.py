@@ -32,8 +32,10 @@ def diagnose(
 
 
 def _dangling(root: Region, traits: Mapping[str, Traits]) -> Iterator[Diagnostic]:
-    asked = {id_ for id_, sources in root.needs.items() if len(sources) > len(root.feeding[id_])}
-    if len(root.order) == 1 + len(asked) and len(asked) <= 1:
+    conditions = {
+        one for id_, sources in root.needs.items() for one in sources[len(root.feeding[id_]) :]
+    }
+    if len(root.order) - len(conditions) <= 1:
         return
     needed = {id_ for sources in root.needs.values() for id_ in sources}
     for id_ in root.order:

@@ -225,9 +225,15 @@ def _sorted(
     until: str | None = None,
 ) -> Region:
     """Return a region whose conditions are fed as well."""
-    conditions = [id_ for id_ in feeding if id_ in claims.asked_by and id_ in claims.alone]
-    fed = {id_: _feeding_of_condition(claims, feeding, id_) for id_ in conditions}
-    feeding |= fed
+    alone = {
+        id_: claims.asked_by[id_]
+        for id_ in feeding
+        if id_ in claims.asked_by and id_ in claims.alone
+    }
+    askers = {id_: [one for one in asked if one in alone] for id_, asked in alone.items()}
+    for id_ in sort_nodes(askers):  # a condition may be a branch that has one itself
+        if not feeding[id_]:
+            feeding[id_] = _feeding_of_condition(feeding, id_, alone[id_])
     needs = {
         id_: [*sources, claims.branches[id_].condition] if id_ in claims.branches else sources
         for id_, sources in feeding.items()
@@ -243,24 +249,18 @@ def _sorted(
 
 
 def _feeding_of_condition(
-    claims: _Claims, feeding: Mapping[str, list[str]], condition: str
+    feeding: Mapping[str, list[str]], condition: str, asked_by: list[str]
 ) -> list[str]:
-    """Return what feeds the branch that asks a condition without edges, which may be one itself."""
-    asked, seen = condition, {condition}
-    while asked in claims.asked_by and asked in claims.alone and not feeding[asked]:
-        first, *others = claims.asked_by[asked]
-        for other in others:
-            if sorted(feeding[other]) != sorted(feeding[first]):
-                raise GraphError(
-                    f"{asked!r} is the condition of {first!r} and of {other!r}, which are fed "
-                    "differently, and it has no edges of its own. Give it an edge, or each branch "
-                    "its own"
-                )
-        if first in seen:
-            return [first]  # they ask each other, which is a circle
-        seen.add(first)
-        asked = first
-    return list(feeding[asked])
+    """Return what feeds the branches that ask a condition without edges."""
+    first, *others = asked_by
+    for other in others:
+        if sorted(feeding[other]) != sorted(feeding[first]):
+            raise GraphError(
+                f"{condition!r} is the condition of {first!r} and of {other!r}, which are fed "
+                "differently, and it has no edges of its own. Give it an edge, or each branch its "
+                "own"
+            )
+    return list(feeding[first])
 
 
 def _only_checking(claims: _Claims, until: str | None, count: int) -> set[str]:
