@@ -36,13 +36,14 @@ def started(node, what="output", *, passes=(), run_id="r"):
     return NodeStarted(run_id=run_id, node_id=node, what=what, kind="Stateless", passes=passes)
 
 
-def completed(node, what="output", *, ms=1.0, size=0, passes=(), run_id="r"):
+def completed(node, what="output", *, ms=1.0, size=0, passes=(), run_id="r", outcome="computed"):
     return NodeCompleted(
         run_id=run_id,
         node_id=node,
         what=what,
         duration=ms,
         output_summary="",
+        outcome=outcome,
         bytes=size,
         passes=passes,
     )
@@ -81,7 +82,7 @@ def test_a_line_for_each_finished_action_and_one_for_the_run():
         LoopCompleted(run_id="r", node_id="step", iterations=3, stopped=True),
         BranchTaken(run_id="r", node_id="which", arm="large"),
         NodeRecomputed(run_id="r", node_id="a\nb", message="it was gone"),
-        completed("a\nb", ms=2000),
+        completed("a\nb", ms=2000, outcome="recomputed"),
         EpochCompleted(run_id="r", epoch=2, metrics={"loss": 0.123456, "seen": 7}),
         RunCompleted(run_id="r", duration=1300.0),
     ]

@@ -298,10 +298,6 @@ class Declaration:
             self._edges[source, target] = enabled
             self.version += 1
 
-    def is_enabled(self, source: str, target: str) -> bool:
-        """Say whether an edge is there and not cut."""
-        return self._edges.get((source, target), False)
-
     def require(self, call: str, ids: Iterable[Any]) -> None:
         """Refuse ids that no node has.
 

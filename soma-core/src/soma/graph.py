@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from threading import RLock
 from typing import Any, overload
 
 from soma import engine, parameters, sources
@@ -21,6 +22,9 @@ from soma.identity import NodeIdentity
 from soma.plan import Plan
 
 __all__ = ["Graph"]
+
+
+_making_bus = RLock()  # a plugin that is loaded may make a graph of its own
 
 
 class Graph:
@@ -282,7 +286,7 @@ class Graph:
         wanted = self._seed if seed is None else engine.check_seed(seed)
         program = self._program()
         bus, report = self._events(), engine.new_report("fit")
-        with shown_progress(bus, progress, report, len(program.plan.nodes)):
+        with shown_progress(bus, progress, report, len(program.ids)):
             self._last_run = report
             self._states = engine.fit(
                 program,
@@ -326,7 +330,7 @@ class Graph:
             Exception: whatever a filter raises, with a note naming the node.
         """
         program, bus, report = self._program(), self._events(), engine.new_report("forward", run_id)
-        with shown_progress(bus, progress, report, len(program.plan.nodes)):
+        with shown_progress(bus, progress, report, len(program.ids)):
             self._last_run = report
             return engine.forward(
                 program,
@@ -499,9 +503,11 @@ class Graph:
     def _events(self) -> Bus:
         """Return the bus; sinks of plugins are looked for when it is first needed."""
         if self._bus is None:
-            bus = Bus()
-            attach_default_sinks(bus)
-            self._bus = bus
+            with _making_bus:  # two threads may run one graph
+                if self._bus is None:
+                    bus = Bus()
+                    attach_default_sinks(bus)
+                    self._bus = bus
         return self._bus
 
     def _program(self) -> Program:

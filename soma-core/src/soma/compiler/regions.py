@@ -147,21 +147,18 @@ class _Claims:
                     f"{place.control!r}), and let what {target!r} needs be part of that"
                 )
         for id_, branch in self.branches.items():
-            self._check_beside(branch.condition, id_, self.place_of(id_), "condition")
+            lies, place = self.place_of(branch.condition), self.place_of(id_)
+            if lies != place:
+                raise GraphError(
+                    f"{branch.condition!r}, the condition of {id_!r}, lies in {lies}, and the "
+                    f"branch in {place}. A condition lies beside its branch"
+                )
         for id_, loop in self.loops.items():
-            if loop.until:
-                self._check_beside(loop.until, id_, Place(id_), "until")
-
-    def _check_beside(self, asked: str, control: str, place: Place, what: str) -> None:
-        lies = self.place_of(asked)
-        if lies != place:
-            raise GraphError(
-                f"{asked!r}, the {what} of {control!r}, lies in {lies} and must lie in {place}: "
-                "outside of it, it would say the same every time"
-                if what == "until"
-                else f"{asked!r}, the condition of {control!r}, lies in {lies}, and the branch in "
-                f"{place}. A condition lies beside its branch"
-            )
+            if loop.until and self.place_of(loop.until) != Place(id_):
+                raise GraphError(
+                    f"{loop.until!r}, the until of {id_!r}, lies in {self.place_of(loop.until)} "
+                    f"and must lie in {Place(id_)}: outside of it, it would say the same every time"
+                )
 
     def check_nesting(self) -> None:
         """Refuse bodies that lie in themselves, or too deep.

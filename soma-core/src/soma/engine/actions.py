@@ -27,7 +27,7 @@ from soma.errors import CodecError
 from soma.frame import Encoded, encode
 from soma.values import Opaque
 
-__all__ = ["compute_output", "run_node"]
+__all__ = ["compute_output", "keep_result", "run_node"]
 
 
 def run_node(run: Run, at: int, inputs: Any) -> None:
@@ -41,8 +41,11 @@ def run_node(run: Run, at: int, inputs: Any) -> None:
     if run.call.fitting:
         place = run.node[at]
         if run.program.traits[place].trainable:
-            run.learned[at] = run.states[run.program.ids[place]] = _fit(run, at, inputs)
-        if not run.program.needs.forwards[place] or at in run.spared:
+            run.learn(at, _fit(run, at, inputs))
+        if not run.program.needs.forwards[place]:
+            return
+        if at in run.spared:
+            run.let_input_go(at)
             return
     run.outputs[at] = _forward(run, at, inputs)
 
@@ -232,6 +235,18 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
 
 
 _NO_EXTRAS: Mapping[str, Any] = {}
+
+
+def keep_result(run: Run, at: int) -> None:
+    """Keep an output that turns out to be the graph's, however large, where that may be kept."""
+    value = run.outputs[at]
+    if value.kept_by is None and value.in_hand and value.digest and run.cache.lookup(value.basis):
+        try:
+            encoded = encode(value.peek())
+        except CodecError:
+            return
+        if run.cache.write(run.node[at], encoded, value.digest):
+            value.kept_by = run.store
 
 
 def _recorded(run: Run, at: int, what: str, found: NodeKey) -> ActionRecord | None:

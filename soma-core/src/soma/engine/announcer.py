@@ -52,23 +52,26 @@ class Announcer:
         self.run_id = run_id
         self._bus = bus
         self._lock = threading.RLock()
-        self._ended = False
+        self._ended = self._leaving = False
 
     @property
     def listening(self) -> bool:
         """Whether anybody hears this run."""
         return self._bus.listening and not self._ended
 
-    @property
-    def in_callback(self) -> bool:
-        """Whether this run was started by a callback that hears it: it must wait for no thread."""
-        return self._bus.is_delivering_here
-
-    def _emit(self, event: Event, *, last: bool = False) -> None:
+    def _emit(self, event: Event) -> None:
         with self._lock:
-            if not self._ended:
-                self._ended = last
+            if not self._ended and not self._leaving:
                 self._bus.emit(event)
+
+    def _emit_last(self, event: Event) -> None:
+        with self._lock:
+            self._ended = True
+            self._bus.emit(event)
+
+    def leave(self) -> None:
+        """Say nothing more but how the run ended: nobody waits for those who wait to be heard."""
+        self._leaving = True
 
     def run_started(self, phase: Any, plan: Plan) -> None:
         """The run begins."""
@@ -82,11 +85,15 @@ class Announcer:
 
     def run_completed(self, duration_ms: float) -> None:
         """The run is done."""
-        self._emit(RunCompleted(run_id=self.run_id, duration=duration_ms), last=True)
+        if self.listening:
+            self._emit_last(RunCompleted(run_id=self.run_id, duration=duration_ms))
+        self._ended = True
 
     def run_failed(self, error: BaseException) -> None:
         """The run ended with an error."""
-        self._emit(RunFailed(run_id=self.run_id, error=describe_error(error)), last=True)
+        if self.listening:
+            self._emit_last(RunFailed(run_id=self.run_id, error=describe_error(error)))
+        self._ended = True
 
     def node_started(self, node: str, what: Any, passes: tuple[int, ...], kind: Any) -> None:
         """User code is about to be called."""

@@ -23,8 +23,8 @@ def call_fit(run: Run, at: int, x: Any, y: Any, extras: Mapping[str, Any]) -> An
         Exception: whatever the filter raises, with a note that names the node.
     """
     node = run.program.filters[run.node[at]]
-    run.started(at, "state")
     try:
+        run.started(at, "state")
         found = node.fit(x, y, **extras)
         _refuse_once_only(run, at, "fit", found)
     except BaseException as error:
@@ -43,8 +43,8 @@ def call_forward(run: Run, at: int, x: Any, state: Any, extras: Mapping[str, Any
     """
     place = run.node[at]
     node, traits = run.program.filters[place], run.program.traits[place]
-    run.started(at, "output")
     try:
+        run.started(at, "output")
         found = node(x, **extras) if traits.is_function else node.forward(x, state, **extras)
         if type(found) not in IMMUTABLE:
             _refuse_once_only(run, at, "forward", found)

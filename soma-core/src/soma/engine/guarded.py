@@ -58,12 +58,12 @@ class GuardedStore:
         except Exception as error:  # noqa: BLE001  # as above
             self.broken("claimed", error)
 
-    def write(self, place: int, encoded: Encoded) -> bool:
-        """Keep a frame; False, and a line, where that cannot be."""
+    def write(self, place: int, encoded: Encoded, digest: str = "") -> bool:
+        """Keep a frame, whose hash may be known; False, and a line, where that cannot be."""
         if self._store is None:
             return False
         try:
-            self._store.write((encoded.header, encoded.buffers), encoded.digest)
+            self._store.write((encoded.header, encoded.buffers), digest or encoded.digest)
         except Exception as error:  # noqa: BLE001  # as above
             self._notices.not_kept(place, error)
             return False

@@ -46,7 +46,7 @@ class Needs:
     settled: tuple[bool, ...]
     """Whether neither the node nor one above it can change while the graph trains."""
     kept: tuple[bool, ...]
-    """Whether a node's output is one of the graph's."""
+    """Whether a node's output is certainly one of the graph's."""
     in_fit: Takers
     in_forward: Takers
 
@@ -177,13 +177,14 @@ class _Finder:
         return found
 
     def keep(self) -> None:
-        """Find the nodes whose outputs are the graph's."""
+        """Find the nodes whose outputs are the graph's. Of a loop only the last pass gives one."""
         for scope in self.scopes:
             if scope.control < 0:
                 for place in range(scope.start, scope.stop):
                     self.kept[place] = not self.after[place]
             else:
-                self.kept[scope.terminal] = self.kept[scope.control]
+                is_arm = scope.arm is not None
+                self.kept[scope.terminal] = is_arm and self.kept[scope.control]
 
     def takers(self, takes: Sequence[int], *, fitting: bool) -> Takers:
         """Count who takes what, where each node takes what it is given so often."""

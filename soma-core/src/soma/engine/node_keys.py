@@ -14,6 +14,7 @@ from typing import Any
 from soma.engine.keys import options_hash, output_key, rng_for, state_key
 from soma.engine.run import Run
 from soma.engine.states import NodeState
+from soma.events.bus import in_callback
 from soma.identity import Identity
 
 __all__ = ["Claimed", "NodeKey", "fit_key", "forward_key", "options_of", "rng_of"]
@@ -119,7 +120,8 @@ class Claimed:
     def __init__(self, run: Run, found: NodeKey) -> None:
         self._run = run
         self._claim: AbstractContextManager[None] | None = None
-        if found.recorded and found.key is not None:
+        if found.recorded and found.key is not None and not in_callback():
+            # In a callback others may wait for this thread, who hold what it would wait for.
             self._claim = run.cache.claim(found.key)
 
     def __enter__(self) -> None:

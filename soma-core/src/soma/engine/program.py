@@ -116,13 +116,6 @@ class Program:
             for scope in self.scopes
         )
 
-    @cached_property
-    def terminal_names(self) -> tuple[tuple[str, ...], ...]:
-        """The id of the node that each scope ends in; of none for the graph itself."""
-        return tuple(
-            (self.ids[scope.terminal],) if scope.terminal >= 0 else () for scope in self.scopes
-        )
-
     def loops_around(self, place: int) -> tuple[str, ...]:
         """Return the ids of the loops that a node lies in, outermost first."""
         found: list[str] = []

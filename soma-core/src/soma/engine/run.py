@@ -96,6 +96,8 @@ class Run:
         """Those of x and y of which it was told that they have no hash."""
         self._told: set[tuple[Site, str, str]] = set()
         """(site, what, key) of hits and decisions that were announced."""
+        self.keeps_states = False
+        """Whether states of earlier passes are held, since a store has let one go."""
         self.results: dict[int, Any] = {}
         """Leaf -> what it gave, when all is done."""
         self.takers = program.needs.in_fit if call.fitting else program.needs.in_forward
@@ -118,8 +120,10 @@ class Run:
         self.stands_for: dict[int, int] = {}
         """Branch or loop that is done -> where its output is."""
         self.outputs: list[VirtualValue] = [_NOTHING] * program.size
-        self.learned: dict[int, NodeState] = {}
+        self._learned: dict[int, NodeState] = {}
         """At -> what was learned there."""
+        self._learned_at: dict[str, int] = {}
+        """Node id -> where it has learned last."""
         self.spared: set[int] = set()
         """Nodes of a last pass that are not forwarded."""
         self.holding: set[int] = set()
@@ -186,8 +190,19 @@ class Run:
     def state_of(self, at: int) -> NodeState | None:
         """Return the state that a node forwards with."""
         if self.call.fitting:
-            return self.learned.get(at)
+            return self._learned.get(at)
         return self.states.get(self.id_of(at))
+
+    def learn(self, at: int, state: NodeState) -> None:
+        """Take in what a node has learned. What it had learned in an earlier pass is let go of."""
+        id_ = self.id_of(at)
+        earlier = self._learned_at.get(id_)
+        if earlier is not None and self.store is None:
+            del self._learned[earlier]  # nothing of that pass can be asked for again
+        elif earlier is not None and not self.keeps_states:
+            self._learned[earlier] = self._learned[earlier].recalled()
+        self._learned_at[id_] = at
+        self._learned[at] = self.states[id_] = state
 
     def seed_of(self, place: int) -> int | None:
         """Return the seed as far as it concerns a node."""
@@ -379,6 +394,7 @@ class Run:
     def abandon(self) -> None:
         """Let go of every claim and start nothing new; what runs is on its own."""
         self.stopped = True
+        self.announcer.leave()
         for claim in list(self.claims):
             self.cache.end_claim(claim)
 

@@ -21,7 +21,9 @@ from soma.engine import exits
 from soma.engine.actions import run_node
 from soma.engine.recompute import Changed, Inputs
 from soma.engine.run import Run, Stopped
+from soma.engine.states import StateGone
 from soma.engine.unfolding import Unfolding
+from soma.events.bus import in_callback
 
 __all__ = ["run_all"]
 
@@ -52,6 +54,9 @@ def run_all(run: Run, inputs: Inputs) -> None:
                 run.results = inputs.results(run)
         except Changed as changed:
             run.start_over(changed.values)
+        except StateGone:
+            run.keeps_states = True
+            run.start_over({})
         except BaseException:
             run.abandon()
             raise
@@ -82,7 +87,7 @@ class _Schedule:
         ready, waiting, after = self.ready, self.waiting, run.program.after
         node, unfolding = run.node, self.unfolding
         known_slow, slow_s, began = run.program.slow, 0.0, clock()
-        may_wait = not run.announcer.in_callback
+        may_wait = not in_callback()
         now = began
         while ready:
             if (
@@ -212,7 +217,10 @@ class _Schedule:
             self.changed.notify_all()
             return
         if self.unfolding is not None:
-            self.ready += self.unfolding.finish(at)
+            try:
+                self.ready += self.unfolding.finish(at)
+            except BaseException as caught:  # noqa: BLE001  # out of memory, say; raised by the caller
+                self.error = caught
         else:
             for one in reversed(self.graph_run.program.after[at]):
                 self.waiting[one] -= 1

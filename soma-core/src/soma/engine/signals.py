@@ -10,7 +10,7 @@ truthy by chance should stop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from soma.declaration import FALLBACKS
@@ -21,7 +21,7 @@ __all__ = ["arm_of", "says_stop"]
 _STOPS = {"done": True, "stop": True, "continue": False}
 
 
-def arm_of(branch: str, condition: str, said: Any, labels: Iterable[str]) -> str:
+def arm_of(branch: str, condition: str, said: Any, labels: Collection[str]) -> str:
     """Return the label of the arm that a condition names.
 
     Raises:
@@ -33,24 +33,25 @@ def arm_of(branch: str, condition: str, said: Any, labels: Iterable[str]) -> str
         label = _plain(label["branch"])
     if isinstance(label, bool):
         label = str(label).lower()
-    arms = list(labels)
-    listed = ", ".join(map(repr, arms))
+    if isinstance(label, str):
+        if label in labels:
+            return label
+        for fallback in FALLBACKS:
+            if fallback in labels:
+                return fallback
+    listed = ", ".join(map(repr, labels))
     if not isinstance(label, str):
         raise InvalidOutput(
             f"Branch {branch!r}: its condition {condition!r} returned {shown(said)}, which names "
             f"no arm. Return a text, True or False, or {{'branch': label}}. The arms are: {listed}"
         )
-    if label in arms:
-        return label
-    for fallback in FALLBACKS.intersection(arms):
-        return fallback
     raise InvalidOutput(
         f"Branch {branch!r}: its condition {condition!r} names arm {label!r}, which is not there. "
         f"The arms are: {listed}. An arm 'default' would take the rest"
     )
 
 
-def says_stop(loop: str, until: str, said: Any, where: str) -> bool:
+def says_stop(loop: str, until: str, said: Any, where: Callable[[], str]) -> bool:
     """Say whether a loop shall stop.
 
     Raises:
@@ -64,7 +65,7 @@ def says_stop(loop: str, until: str, said: Any, where: str) -> bool:
     if isinstance(word, bool):
         return word
     raise InvalidOutput(
-        f"Loop {loop!r}: {until!r} returned {shown(said)}{where}, which says neither stop nor go "
+        f"Loop {loop!r}: {until!r} returned {shown(said)}{where()}, which says neither stop nor go "
         "on. Return True, 'done', 'stop' or {'done': True} to stop and False, 'continue' or "
         "{'done': False} to go on; or give the loop until=: a node, a filter or a function that "
         "does, or False to run max_iterations times"
@@ -75,6 +76,7 @@ def _plain(said: Any) -> Any:
     """Return what a scalar of numpy or torch holds; anything else as it is."""
     if isinstance(said, str):
         return str(said)
-    if getattr(said, "shape", None) == () and callable(getattr(said, "item", None)):
-        return said.item()
-    return said
+    try:
+        return said.item() if getattr(said, "shape", None) == () else said
+    except Exception:  # noqa: BLE001  # a tensor without data, say, or somebody else's class
+        return said

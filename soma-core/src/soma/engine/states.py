@@ -17,7 +17,7 @@ from soma.errors import CodecError, FrameError
 from soma.frame import Encoded, decode_parts, encode, names_codec
 from soma.values import Opaque
 
-__all__ = ["NodeState"]
+__all__ = ["NodeState", "StateGone"]
 
 
 class _Source(Protocol):
@@ -28,15 +28,35 @@ class _Source(Protocol):
 class _Stored:
     """A frame that a store holds, and that stays here when the store lets it go."""
 
-    __slots__ = ("_digest", "_frame", "_store")
+    __slots__ = ("_digest", "_frame", "store")
 
     def __init__(self, store: ActionStore, digest: str, frame: Frame) -> None:
-        self._store = store
+        self.store = store
         self._digest = digest
         self._frame = frame
 
     def frame(self) -> Frame:
-        return read_frame(self._store, self._digest) or private_frame(*self._frame)
+        return read_frame(self.store, self._digest) or private_frame(*self._frame)
+
+
+class StateGone(Exception):
+    """A state of an earlier pass is needed again and in no store: a signal, not an error."""
+
+
+class _Recalled:
+    """A frame that only a store holds."""
+
+    __slots__ = ("_digest", "_store")
+
+    def __init__(self, store: ActionStore, digest: str) -> None:
+        self._store = store
+        self._digest = digest
+
+    def frame(self) -> Frame:
+        found = read_frame(self._store, self._digest)
+        if found is None:
+            raise StateGone(self._digest)
+        return found
 
 
 class NodeState:
@@ -100,6 +120,15 @@ class NodeState:
     def unshown(cls, found: Any) -> NodeState:
         """Return the state of a fit that has kept what it learned to itself."""
         return cls("", None, found, shown=False)
+
+    def recalled(self) -> NodeState:
+        """Return the same state without what a store holds as well; itself where none does.
+
+        Taking it raises ``StateGone`` where the store has let it go by then.
+        """
+        if not isinstance(self._source, _Stored):
+            return self
+        return NodeState(self.digest, _Recalled(self._source.store, self.digest))
 
     def take(self) -> Any:
         """Return the state as an object of the caller's own."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from soma.engine.actions import keep_result
 from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
 from soma.engine.recompute import Inputs
@@ -98,13 +99,16 @@ class Unfolding:
         if not stopped and count < looping.max_iterations:
             return False
         run.looped(at, count, stopped=stopped, asked=looping.until >= 0)
+        if not run.call.fitting and self._program.needs.kept[run.node[at]]:
+            last = self._program.scopes[looping.body].terminal + self._pass[at].shift
+            keep_result(run, self._standing_for(last))
         return True
 
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:
         run, ids = self._run, self._program.ids
         asked = self._standing_for(looping.until + self._pass[at].shift)
         said = _read(run, asked, inputs)
-        return says_stop(run.id_of(at), ids[looping.until], said, run.where(asked))
+        return says_stop(run.id_of(at), ids[looping.until], said, lambda: run.where(asked))
 
     def finish(self, at: int) -> list[int]:
         """Enter what was decided, or hand on what is done; return what may run now."""
@@ -169,7 +173,7 @@ class Unfolding:
         *outer, number = entered.passes
         entered.passes = (*outer, number + 1)
         source = self._standing_for(entered.scope.terminal + entered.shift)
-        return self._wire(entered, (source,), self._program.terminal_names[entered.number])
+        return self._wire(entered, (source,), ())  # one input has no name
 
     def _wire(
         self, entered: _Entered, sources: tuple[int, ...], names: tuple[str, ...]
@@ -196,11 +200,10 @@ class Unfolding:
 
     def _spare(self, entered: _Entered) -> None:
         """Note which nodes of the last pass of a fit nobody needs the output of."""
-        if not self._run.call.fitting:
-            return
-        spared = self._program.needs.spared[entered.number]
         looping = self._program.controls[entered.scope.control]
-        if isinstance(looping, Looping) and entered.passes[-1] == looping.max_iterations:
+        is_last = isinstance(looping, Looping) and entered.passes[-1] == looping.max_iterations
+        if is_last and self._run.call.fitting:
+            spared = self._program.needs.spared[entered.number]
             self._run.spared.update(place + entered.shift for place in spared)
 
 

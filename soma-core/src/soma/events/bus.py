@@ -14,7 +14,9 @@ Subscribing and cancelling wait for nobody, so they are free to any thread at an
 from __future__ import annotations
 
 import inspect
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,7 +28,7 @@ from soma._notices import tell
 from soma.errors import InvalidInput, describe_error, shown
 from soma.events.base import Event
 
-__all__ = ["MAX_GENERATIONS", "Bus", "Subscription"]
+__all__ = ["MAX_GENERATIONS", "Bus", "Subscription", "in_callback"]
 
 MAX_GENERATIONS = 100
 """How long a chain of events may be that callbacks emit in answer to events, included."""
@@ -102,6 +104,19 @@ class _Delivery:
         """Who has not heard it yet; None before the first does."""
 
 
+class _Here(threading.local):
+    depth = 0
+
+
+_here = _Here()
+"""How many callbacks the present thread is in, of whatever bus."""
+
+
+def in_callback() -> bool:
+    """Say whether this thread is in a callback: then others may wait for it, and it for nobody."""
+    return _here.depth > 0
+
+
 class Bus:
     """Brings events to subscriptions, in order and without loss. Safe for threads.
 
@@ -114,11 +129,21 @@ class Bus:
         self.listening = False
         """Whether anybody is subscribed. Ask it before an event is built."""
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._changing = threading.Lock()  # never held while a callback runs
-        self._delivering = threading.RLock()
         self._queue: deque[_Delivery] = deque()
         self._generation: int | None = None  # of the event that is being delivered
-        self._deliverer = 0  # the thread that delivers it
+        self._make_locks()
+        _all.add(self)
+
+    def _make_locks(self) -> None:
+        self._changing = threading.Lock()  # never held while a callback runs
+        self._delivering = threading.RLock()
+
+    def _after_fork(self) -> None:
+        """Forget what other threads were about: they did not come along."""
+        self._make_locks()
+        if not in_callback():
+            self._queue.clear()
+            self._generation = None
 
     def subscribe(
         self, callback: Callable[[Any], object], *, plain: bool, name: str = ""
@@ -143,11 +168,6 @@ class Bus:
             self.listening = True
         return made
 
-    @property
-    def is_delivering_here(self) -> bool:
-        """Whether this thread is in a callback: other threads that emit wait for it to end."""
-        return self._generation is not None and self._deliverer == threading.get_ident()
-
     def emit(self, event: Event) -> None:
         """Bring an event to every subscription; returns when all have heard it.
 
@@ -161,7 +181,6 @@ class Bus:
             return
         with self._delivering:
             if self._generation is None:
-                self._deliverer = threading.get_ident()
                 if self._queue:  # left by somebody who was interrupted
                     self._queue.append(_Delivery(event, 0))
                 else:
@@ -179,9 +198,10 @@ class Bus:
 
     def _deliver_one(self, event: Event) -> None:
         """Bring an event that nothing is before: what nearly every event is."""
-        listeners = iter(self._subscriptions)
-        self._generation = 0
+        listeners, depth = iter(self._subscriptions), _here.depth
         try:
+            self._generation = 0
+            _here.depth = depth + 1
             for subscription in listeners:
                 subscription._hear(event)  # noqa: SLF001  # the two are one piece
         except BaseException:
@@ -190,6 +210,7 @@ class Bus:
             raise
         finally:
             self._generation = None
+            _here.depth = depth
 
     def _keep_listeners(self) -> None:
         """Say of each event who hears it: who subscribes from now on is not to hear the past."""
@@ -198,7 +219,9 @@ class Bus:
                 one.left = iter(self._subscriptions)
 
     def _deliver(self) -> None:
+        depth = _here.depth
         try:
+            _here.depth = depth + 1
             while self._queue:
                 first = self._queue[0]
                 self._generation = first.generation
@@ -212,6 +235,7 @@ class Bus:
             raise
         finally:
             self._generation = None
+            _here.depth = depth
 
     def _remove(self, subscription: Subscription) -> None:
         with self._changing:
@@ -219,6 +243,17 @@ class Bus:
                 one for one in self._subscriptions if one is not subscription
             )
             self.listening = bool(self._subscriptions)
+
+
+_all: weakref.WeakSet[Bus] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for bus in _all:
+        bus._after_fork()  # noqa: SLF001  # the room's own
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _check_callback(callback: object) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from time import monotonic
 from typing import IO, TypeAlias, cast
 
@@ -53,8 +53,8 @@ _AMOUNTS = {2, 3}
 _Cell: TypeAlias = tuple[str, str]
 """A text and its style."""
 _Line: TypeAlias = list[_Cell]
-_drawing = Lock()
-"""Held by the one table that there may be at a time."""
+_current: list[LiveTable] = []
+"""The one table that was opened last."""
 
 
 class LiveTable:
@@ -87,18 +87,18 @@ class LiveTable:
     @classmethod
     def open(cls, board: Board, phase: str, total_nodes: int, stream: Quiet) -> LiveTable | None:
         """Start to draw; None where somebody draws already, or it cannot be."""
-        if not _drawing.acquire(blocking=False):
+        if _current and not _current[-1]._closing.is_set():  # noqa: SLF001  # of its own class
             return None
-        table = None
         try:
             table = cls(board, phase, total_nodes, stream)
+        except Exception:  # noqa: BLE001  # a stream that rich cannot make out
+            return None
+        _current[:] = [table]  # of two that come at once, rich refuses the second
+        try:
             table._live.start()
             table._thread.start()
         except BaseException as error:
-            if table is not None:
-                table.close()
-            else:
-                _drawing.release()
+            table.close()
             if not isinstance(error, Exception):
                 raise
             return None
@@ -106,8 +106,8 @@ class LiveTable:
 
     def close(self) -> None:
         """Draw a last time, leave the cursor below the table and let others draw."""
+        self._closing.set()  # from here on others may draw, whatever comes between
         try:
-            self._closing.set()
             if self._thread.ident is not None:
                 self._thread.join(_JOIN_S)
         finally:  # also when Ctrl-C is pressed again while it closes
@@ -118,7 +118,6 @@ class LiveTable:
             finally:
                 self._stream.write(_SHOW_CURSOR)
                 self._stream.flush()
-                _drawing.release()
 
     def _keep_drawing(self) -> None:
         with suppress(Exception):

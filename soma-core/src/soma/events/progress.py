@@ -145,9 +145,14 @@ class shown_progress:  # noqa: N801  # it is called like a function
         )
 
     def __enter__(self) -> None:
-        if self._progress is not None:
+        if self._progress is None:
+            return
+        self._subscription = self._bus.subscribe(self._progress, plain=False, name="progress")
+        try:
             self._progress.__enter__()
-            self._subscription = self._bus.subscribe(self._progress, plain=False, name="progress")
+        except BaseException as caught:  # Ctrl-C at this very moment
+            self.__exit__(type(caught), caught, None)
+            raise
 
     def __exit__(
         self,
@@ -155,10 +160,12 @@ class shown_progress:  # noqa: N801  # it is called like a function
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._subscription is not None:
-            self._subscription.cancel()
-        if self._progress is not None:
-            self._progress.__exit__(kind, error, trace)
+        try:
+            if self._subscription is not None:
+                self._subscription.cancel()
+        finally:
+            if self._progress is not None:
+                self._progress.__exit__(kind, error, trace)
 
 
 def _action(event: Any) -> str:
