@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from typing import Any
 
-from soma.engine.actions import compute_output
+from soma.engine.actions import compute_output, keep_result
 from soma.engine.node_keys import Claimed, forward_key
 from soma.engine.run import Run
 from soma.engine.values import NOT_IN_HAND, VirtualValue, read_value
@@ -60,6 +60,8 @@ class Inputs:
         """
         found = {leaf: run.stands_for.get(leaf, leaf) for leaf in run.program.leaves}
         self.ensure(run, found.values())
+        for at in run.stands_for.keys() & found.keys():
+            keep_result(run, found[at])  # of a loop it was not known before which pass is the last
         return {leaf: run.take(at) for leaf, at in found.items()}
 
     def ensure(self, run: Run, places: Iterable[int]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from soma.engine.actions import keep_result
 from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
 from soma.engine.recompute import Inputs
@@ -99,9 +98,6 @@ class Unfolding:
         if not stopped and count < looping.max_iterations:
             return False
         run.looped(at, count, stopped=stopped, asked=looping.until >= 0)
-        if not run.call.fitting and self._program.needs.kept[run.node[at]]:
-            last = self._program.scopes[looping.body].terminal + self._pass[at].shift
-            keep_result(run, self._standing_for(last))
         return True
 
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:
