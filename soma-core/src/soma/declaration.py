@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from soma._numbers import whole_number
 from soma.dsl import NO_MARKS, Chain, Fork, Marked, Marks, expand
-from soma.errors import GraphError, UnknownNode, did_you_mean, shown
+from soma.errors import GraphError, InvalidFilter, UnknownNode, did_you_mean, shown
 from soma.nodes import check_node, label_of
 from soma.topology import Declared, DeclaredBranch, DeclaredLoop, DeclaredNode, Topology
 
@@ -188,7 +188,8 @@ class Declaration:
                 f"{what} is one node, not an expression of several ({shown(given)}). Add them "
                 "first, and give the id of the last"
             )
-        return self.add(given)
+        with _named(what):
+            return self.add(given)
 
     def _members(self, what: str, given: Any) -> tuple[str, ...]:
         """Return the ids of the nodes that were named; those that are not there yet are made."""
@@ -206,7 +207,8 @@ class Declaration:
             made.append(self.add(one, marks=marks))
             return made[-1]
 
-        expand(given, add, self.connect)
+        with _named(what):
+            expand(given, add, self.connect)
         return tuple(made)
 
     @contextmanager
@@ -238,8 +240,8 @@ class Declaration:
             raise GraphError(f"A node id is a text of at least one character, not {shown(id_)}")
         if id_ in self.nodes:
             raise GraphError(
-                f"There is a node {id_!r} already. Choose another id, or leave it out: "
-                "g.node(filter) finds a free one"
+                f"There is a node {id_!r} already. Choose another id; g.node(filter) without one "
+                "finds one that is free"
             )
         return str.__str__(id_)  # of an Enum that is a text, say
 
@@ -330,6 +332,15 @@ class Declaration:
             id_ = f"{wanted}_{number}"
         self._last_number[wanted] = number
         return id_
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say of an object that cannot be a node what it was given for."""
+    try:
+        yield
+    except InvalidFilter as error:
+        raise InvalidFilter(f"{what}: {error}") from None
 
 
 def _checked_target(target: Any) -> str | None:

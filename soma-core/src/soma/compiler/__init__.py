@@ -37,7 +37,7 @@ def compile_topology(topology: Topology, traits: Mapping[str, Traits]) -> Plan:
     regions = find_regions(topology)
     check_schemas(topology, regions, traits)
     root = _Bodies(topology, regions, traits).body(ROOT, None)
-    return Plan(root=root, diagnostics=diagnose(regions, traits))
+    return Plan(root=root, diagnostics=diagnose(topology, regions, traits))
 
 
 class _Bodies:

@@ -1,6 +1,8 @@
 """What the compiler says about a graph that it compiles all the same.
 
     dangling    a node without any edge, which usually is a missing parenthesis
+    condition   a branch that is fed by nothing but what it asks
+    joined      a node that was declared after a branch or loop, and lies in it by an edge
     gradients   a node that is not differentiable between two that are: what lies above it learns
                 nothing from what lies below, where gradients start anew. Of several ways down to
                 one node that is not differentiable the first is told
@@ -15,15 +17,19 @@ from collections.abc import Iterator, Mapping
 from soma.compiler.regions import ROOT, Place, Region
 from soma.nodes import Traits
 from soma.plan import Diagnostic
+from soma.topology import DeclaredBranch, DeclaredLoop, Topology
 
 __all__ = ["diagnose"]
 
 
 def diagnose(
-    regions: Mapping[Place, Region], traits: Mapping[str, Traits]
+    topology: Topology, regions: Mapping[Place, Region], traits: Mapping[str, Traits]
 ) -> tuple[Diagnostic, ...]:
     """Return what there is to say, without repeating itself."""
     found = [*_dangling(regions[ROOT], traits)]
+    if len(regions) > 1:
+        found += _fed_by_condition(topology, regions)
+        found += _joined(topology, regions)
     if any(one.differentiable for one in traits.values()):
         first_inside = _first_inside(regions, traits)
         for region in regions.values():
@@ -47,6 +53,44 @@ def _dangling(root: Region, traits: Mapping[str, Traits]) -> Iterator[Diagnostic
                 message=f"{id_!r} has no edges: it gets the input of the graph, and its output is "
                 f"one of the graph's{hint}",
             )
+
+
+def _fed_by_condition(topology: Topology, regions: Mapping[Place, Region]) -> Iterator[Diagnostic]:
+    for region in regions.values():
+        for id_, sources in region.feeding.items():
+            declared = topology.nodes[id_]
+            if isinstance(declared, DeclaredBranch) and sources == [declared.condition]:
+                yield Diagnostic(
+                    node=id_,
+                    level="warning",
+                    message=f"{id_!r} is fed by its own condition {declared.condition!r} alone, so "
+                    "that its arms get what that says. Feed it what the arms are to get",
+                )
+
+
+def _joined(topology: Topology, regions: Mapping[Place, Region]) -> Iterator[Diagnostic]:
+    number = {id_: count for count, id_ in enumerate(topology.nodes)}
+    edges = set(topology.edges)
+    for place, region in regions.items():
+        declared = topology.nodes.get(place.control)
+        if isinstance(declared, DeclaredBranch):
+            named = declared.arms[str(place.arm)]
+        elif isinstance(declared, DeclaredLoop):
+            named = declared.body
+        else:
+            continue
+        late = (id_ for id_ in region.order if number[id_] > number[place.control])
+        for id_ in late:
+            source = next(iter(region.feeding[id_]), "")
+            if id_ not in named and (source, id_) in edges:
+                yield Diagnostic(
+                    node=id_,
+                    level="warning",
+                    message=f"{id_!r} was declared after {place.control!r} and lies in {place}, "
+                    f"since {source!r} feeds it. If it shall come after {place.control!r}, feed it "
+                    f"from there: g.edge({place.control!r}, {id_!r})",
+                )
+                break  # the rest hangs on this one
 
 
 def _first_inside(regions: Mapping[Place, Region], traits: Mapping[str, Traits]) -> dict[str, str]:

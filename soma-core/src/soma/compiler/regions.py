@@ -140,6 +140,13 @@ class _Claims:
         """
         for source, target in self.topology.edges:
             place = self.place_of(target)
+            if source == place.control:
+                inside = next(one for one in self.feeding[target] if self.place_of(one) == place)
+                raise GraphError(
+                    f"{target!r} is fed by {source!r} and by {inside!r}, which lies in {place}. "
+                    f"What {source!r} gives is what that ends in: take the edge {inside!r} -> "
+                    f"{target!r} away"
+                )
             if self.place_of(source) != place:
                 raise GraphError(
                     f"{source!r} feeds {target!r}, which lies in {place}, from outside. Into a "

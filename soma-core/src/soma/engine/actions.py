@@ -100,7 +100,7 @@ def _compute_state(
     traits = program.traits[place]
     extras: dict[str, Any] = options_of(run, place)
     if "rng" in traits.fit_takes:
-        extras["rng"] = rng_of(run, place, found)
+        extras["rng"] = rng_of(run, at, found)
     if "state" in traits.fit_takes:
         extras["state"] = None if init is None else init.take()
     y = run.y.take()
@@ -195,7 +195,7 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
     traits = run.program.traits[place]
     learned = run.state_of(at) if traits.trainable else None
     state = None if learned is None else learned.take()
-    extras = {"rng": rng_of(run, place, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
+    extras = {"rng": rng_of(run, at, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
     run.check_stopped()
     clock = run.call.clock
     given = NOTHING_GIVEN if type(x) in IMMUTABLE else Given(x).count()

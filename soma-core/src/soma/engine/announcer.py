@@ -173,7 +173,7 @@ class Announcer:
 
     def notice(self, kind: str, node: str, message: str) -> None:
         """A user should hear of something although the run goes on."""
-        if self.listening:
+        if kind in _NOTICES and self.listening:  # a loop has an event of its own
             self._emit(_NOTICES[kind](run_id=self.run_id, node_id=node, message=message))
 
     def branch_taken(self, node: str, arm: str, passes: tuple[int, ...]) -> None:

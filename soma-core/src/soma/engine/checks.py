@@ -7,7 +7,7 @@ from typing import Any
 
 from soma._numbers import whole_number
 from soma.engine.calls import is_read_once
-from soma.engine.program import Looping, Program
+from soma.engine.program import Branching, Looping, Program
 from soma.engine.states import NodeState
 from soma.engine.values import IMMUTABLE
 from soma.errors import (
@@ -111,15 +111,18 @@ def check_refresh(program: Program, refresh: Any) -> frozenset[str]:
 
 
 def _inside(program: Program, id_: str) -> Iterator[str]:
-    """Yield the ids of what lies in a branch or loop, however deep."""
+    """Yield the ids of what lies in a branch or loop, however deep, and of conditions."""
     control = program.controls.get(program.places[id_])
-    stack = [] if control is None else list(control.bodies)
-    while stack:
-        scope = program.scopes[stack.pop()]
-        for place in range(scope.start, scope.stop):
-            yield program.ids[place]
-            inner = program.controls.get(place)
-            stack += () if inner is None else inner.bodies
+    controls = [] if control is None else [control]
+    for one in controls:  # which grows meanwhile
+        if isinstance(one, Branching):
+            yield program.ids[one.condition]
+        for number in one.bodies:
+            scope = program.scopes[number]
+            for place in range(scope.start, scope.stop):
+                yield program.ids[place]
+                inner = program.controls.get(place)
+                controls += () if inner is None else (inner,)
 
 
 def check_data(program: Program, x: Any, y: Any) -> None:
@@ -239,7 +242,7 @@ def check_fitted(program: Program, states: Mapping[str, NodeState]) -> None:
         )
 
 
-def check_arm(program: Program, scope: int, states: Mapping[str, NodeState]) -> None:
+def check_arm(program: Program, scope: int, states: Mapping[str, NodeState], when: str) -> None:
     """Refuse to forward through an arm that has learned nothing.
 
     Raises:
@@ -248,8 +251,9 @@ def check_arm(program: Program, scope: int, states: Mapping[str, NodeState]) -> 
     unfitted = _unfitted(program, scope, states)
     if unfitted:
         arm = program.scopes[scope]
+        branch = f"Branch {program.ids[arm.control]!r}{when}"
         raise NotFittedError(
-            f"Branch {program.ids[arm.control]!r} takes arm {arm.arm!r}, which was never fitted: "
+            f"{branch} takes arm {arm.arm!r}, which was never fitted: "
             f"{_listed(unfitted)} learned nothing yet. A fit fits the arm that its data take: call "
             "g.fit with data that take this one, or load a state"
         )

@@ -19,7 +19,7 @@ from blake3 import blake3
 from soma.frame import content_hash
 from soma.identity import Identity
 
-__all__ = ["fan_in_hash", "options_hash", "output_key", "rng_for", "state_key"]
+__all__ = ["fan_in_hash", "options_hash", "output_key", "rng_for", "seed_text", "state_key"]
 
 _ABSENT = "-"
 
@@ -40,15 +40,15 @@ def state_key(
     x: str,
     y: str,
     options: str,
-    seed: int | None,
+    seed: str | None,
 ) -> str:
     """Return the key of a fit. ``init`` is the hash of the state it goes on from, if it does."""
-    return _h("state", (identity.code, identity.config, init, x, y, options, _seed(seed)))
+    return _h("state", (identity.code, identity.config, init, x, y, options, seed))
 
 
-def output_key(identity: Identity, *, state: str | None, x: str, seed: int | None) -> str:
+def output_key(identity: Identity, *, state: str | None, x: str, seed: str | None) -> str:
     """Return the key of a forward. ``state`` is absent for a node that learns nothing."""
-    return _h("output", (identity.code, identity.config, state, x, _seed(seed)))
+    return _h("output", (identity.code, identity.config, state, x, seed))
 
 
 def fan_in_hash(hashes: Mapping[str, str]) -> str:
@@ -68,5 +68,15 @@ def rng_for(key: str) -> Any:
     return np.random.default_rng(int(key, 16))
 
 
-def _seed(seed: int | None) -> str | None:
-    return None if seed is None else f"seed {seed:x}"
+def seed_text(seed: int | None, passes: tuple[int, ...]) -> str | None:
+    """Return a seed as it stands in a key.
+
+    Args:
+        seed: the seed, if there is one.
+        passes: pass numbers of the loops around a node that draws numbers; of one that does not,
+            and in the first pass, they are nothing.
+    """
+    text = None if seed is None else f"seed {seed:x}"
+    if all(number == 1 for number in passes):
+        return text
+    return f"{text or 'no seed'} pass {'.'.join(map(str, passes))}"

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from soma.engine.keys import options_hash, output_key, rng_for, state_key
+from soma.engine.keys import options_hash, output_key, rng_for, seed_text, state_key
 from soma.engine.run import Run
 from soma.engine.states import NodeState
 from soma.events.bus import in_callback
+from soma.frame import content_hash
 from soma.identity import Identity
 
 __all__ = ["Claimed", "NodeKey", "fit_key", "forward_key", "options_of", "rng_of"]
@@ -58,7 +59,7 @@ def fit_key(run: Run, at: int, init: NodeState | None) -> NodeKey:
         x=x,
         y=y,
         options=options_hash(options_of(run, place)),
-        seed=run.seed_of(place),
+        seed=_seed_of(run, at, draws=wants_rng),
     )
     return NodeKey(key, identity, recorded=run.store is not None)
 
@@ -94,18 +95,27 @@ def forward_key(run: Run, at: int) -> NodeKey:
     identity = run.identity_of(place)
     if identity is None:
         return NodeKey(None, None, recorded=False, basis=f"{x} {state_hash}")
-    key = output_key(identity, state=state_hash, x=x, seed=run.seed_of(place))
+    seed = _seed_of(run, at, draws=wants_rng)
+    key = output_key(identity, state=state_hash, x=x, seed=seed)
     return NodeKey(key, identity, recorded=recorded, basis=key)
 
 
-def rng_of(run: Run, place: int, found: NodeKey) -> Any:
+def rng_of(run: Run, at: int, found: NodeKey) -> Any:
     """Return the generator of an action. Without a key it depends on what is known of the node."""
     if found.key is not None:
         return rng_for(found.key)
+    seed = _seed_of(run, at, draws=True)
     if found.identity is not None:
-        return rng_for(output_key(found.identity, state=None, x="", seed=run.seed_of(place)))
-    seed = run.seed_of(place)
-    return rng_for(f"{0 if seed is None else seed & (1 << 64) - 1:x}")
+        return rng_for(output_key(found.identity, state=None, x="", seed=seed))
+    return rng_for(content_hash(seed))
+
+
+def _seed_of(run: Run, at: int, *, draws: bool) -> str | None:
+    """Return the seed as far as it concerns a node.
+
+    One that draws numbers draws new ones in each pass of a loop, also where it is given the same.
+    """
+    return seed_text(run.seed_of(run.node[at]), run.passes_of(at) if draws else ())
 
 
 class Claimed:

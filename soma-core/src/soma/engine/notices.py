@@ -20,10 +20,16 @@ class Notices:
         self._program = program
         self._report = report
         self._announcer = announcer
+        self._told: set[Notice] = set()
 
     def tell(self, kind: str, node: str, message: str, *, once: Any = None) -> None:
         """Enter a notice into the report; with ``once``, say it on stderr as well."""
-        self._report.notices.append(Notice(kind, node, message))
+        notice = Notice(kind, node, message)
+        if kind == "NodeNotKept":  # in every pass of a loop it would be the same
+            if notice in self._told:
+                return
+            self._told.add(notice)
+        self._report.notices.append(notice)
         self._announcer.notice(kind, node, message)
         if once is not None:
             tell_once((kind, once), message)

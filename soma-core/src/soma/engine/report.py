@@ -38,7 +38,8 @@ class Notice:
     """Something that a user should hear of."""
 
     kind: str
-    """``"NodeNotKept"``, ``"NodeRecomputed"`` or ``"NodeNotDeterministic"``."""
+    """``"NodeNotKept"``, ``"NodeRecomputed"``, ``"NodeNotDeterministic"`` or
+    ``"LoopNotStopped"``: it came to ``max_iterations``, and its ``until`` never said stop."""
     node: str
     """Empty for the input of the graph."""
     message: str
@@ -49,7 +50,15 @@ class Decision(NamedTuple):
 
     node: str
     outcome: str
-    """``"took arm 'a'"`` or ``"3 passes"``, and what ended them."""
+    """In words: ``"took arm 'a'"``, ``"3 passes, stopped"``."""
+    passes: tuple[int, ...] = ()
+    """Pass numbers of the loops around it, outermost first."""
+    arm: str | None = None
+    """Of a branch: the arm."""
+    iterations: int | None = None
+    """Of a loop: how many passes it made."""
+    stopped: bool | None = None
+    """Of a loop: whether its ``until`` ended it; None where it has none (``until=False``)."""
 
 
 @dataclass(slots=True)
@@ -93,10 +102,10 @@ class RunReport:
         """Return a table: what was done with each node, how long it took, how large it is."""
         title = f"{self.phase}, {human_ms(self.duration_ms)}"
         lines = [table_text(summarize(self.actions), title)]
-        told = Counter(self.decisions)
+        told = Counter((one.node, one.outcome) for one in self.decisions)
         lines += [
-            f"{printable(one.node)}: {one.outcome}{f', {count} times' if count > 1 else ''}"
-            for one, count in told.items()
+            f"{printable(node)}: {outcome}{f', {count} times' if count > 1 else ''}"
+            for (node, outcome), count in told.items()
         ]
         return "\n".join(lines)
 

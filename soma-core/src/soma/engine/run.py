@@ -363,20 +363,29 @@ class Run:
 
     def took_arm(self, at: int, arm: str) -> None:
         """Enter into the report what a branch has decided."""
-        outcome = f"took arm {arm!r}"
-        self.report.decisions.append(Decision(self.id_of(at), outcome))
+        id_, passes, outcome = self.id_of(at), self.passes_of(at), f"took arm {arm!r}"
+        self.report.decisions.append(Decision(id_, outcome, passes, arm=arm))
         if self._is_news(at, outcome):
-            self.announcer.branch_taken(self.id_of(at), arm, self.passes_of(at))
+            self.announcer.branch_taken(id_, arm, passes)
 
-    def looped(self, at: int, count: int, *, stopped: bool, asked: bool) -> None:
-        """Enter into the report that a loop has made its last pass."""
-        why = "" if not asked else ", stopped" if stopped else ", the most there may be"
+    def looped(self, at: int, count: int, *, stopped: bool | None) -> None:
+        """Enter into the report that a loop has made its last pass. None: nobody was asked."""
+        id_, passes = self.id_of(at), self.passes_of(at)
+        why = "" if stopped is None else ", stopped" if stopped else ", max_iterations reached"
         outcome = f"{times(count, 'pass')}{why}"
-        self.report.decisions.append(Decision(self.id_of(at), outcome))
-        if self._is_news(at, outcome):
-            self.announcer.loop_completed(
-                self.id_of(at), count, self.passes_of(at), stopped=stopped
+        self.report.decisions.append(
+            Decision(id_, outcome, passes, iterations=count, stopped=stopped)
+        )
+        if stopped is False:
+            self.notices.tell(
+                "LoopNotStopped",
+                id_,
+                f"loop {id_!r} came to its end after {times(count, 'pass')} (max_iterations), and "
+                "its until never said stop",
+                once=(id_, count),
             )
+        if self._is_news(at, outcome):
+            self.announcer.loop_completed(id_, count, passes, stopped=bool(stopped))
 
     def _is_news(self, at: int, what: str, key: str = "") -> bool:
         """Say whether something is to be announced: a run that starts over repeats itself."""

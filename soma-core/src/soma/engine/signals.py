@@ -10,19 +10,19 @@ truthy by chance should stop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from soma.declaration import FALLBACKS
 from soma.errors import InvalidOutput, shown
 
-__all__ = ["arm_of", "says_stop"]
+__all__ = ["arm_of", "stop_of", "unreadable_stop"]
 
 _STOPS = {"done": True, "stop": True, "continue": False}
 
 
 def arm_of(branch: str, condition: str, said: Any, labels: Collection[str]) -> str:
-    """Return the label of the arm that a condition names.
+    """Return the label of the arm that a condition names; ``branch`` is what messages call it.
 
     Raises:
         InvalidOutput: it says nothing that could be a label, or names no arm and there is none for
@@ -42,33 +42,35 @@ def arm_of(branch: str, condition: str, said: Any, labels: Collection[str]) -> s
     listed = ", ".join(map(repr, labels))
     if not isinstance(label, str):
         raise InvalidOutput(
-            f"Branch {branch!r}: its condition {condition!r} returned {shown(said)}, which names "
+            f"Branch {branch}: its condition {condition!r} returned {shown(said)}, which names "
             f"no arm. Return a text, True or False, or {{'branch': label}}. The arms are: {listed}"
         )
     raise InvalidOutput(
-        f"Branch {branch!r}: its condition {condition!r} names arm {label!r}, which is not there. "
+        f"Branch {branch}: its condition {condition!r} names arm {label!r}, which is not there. "
         f"The arms are: {listed}. An arm 'default' would take the rest"
     )
 
 
-def says_stop(loop: str, until: str, said: Any, where: Callable[[], str]) -> bool:
-    """Say whether a loop shall stop.
-
-    Raises:
-        InvalidOutput: it cannot be told.
-    """
+def stop_of(said: Any) -> bool | None:
+    """Say whether a loop shall stop; None where it cannot be told."""
     word = _plain(said)
     if isinstance(word, Mapping) and "done" in word:
         word = _plain(word["done"])
     if isinstance(word, str):
         word = _STOPS.get(word)
-    if isinstance(word, bool):
-        return word
-    raise InvalidOutput(
-        f"Loop {loop!r}: {until!r} returned {shown(said)}{where()}, which says neither stop nor go "
-        "on. Return True, 'done', 'stop' or {'done': True} to stop and False, 'continue' or "
-        "{'done': False} to go on; or give the loop until=: a node, a filter or a function that "
-        "does, or False to run max_iterations times"
+    return word if isinstance(word, bool) else None
+
+
+def unreadable_stop(
+    loop: str, until: str, said: Any, when: str, *, has_until: bool
+) -> InvalidOutput:
+    """Return the error for what says neither stop nor go on."""
+    asked = f"{until!r}" if has_until else f"it has no until=, and its last node {until!r}"
+    return InvalidOutput(
+        f"Loop {loop!r}: {asked} returned {shown(said)} in {when}, which says neither stop nor go "
+        "on. To stop: True, 'done', 'stop' or {'done': True}. To go on: False, 'continue' or "
+        "{'done': False}. until= takes a node, a filter or a function that says so, or False for "
+        "max_iterations passes"
     )
 
 

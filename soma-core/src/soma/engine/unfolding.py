@@ -20,7 +20,9 @@ from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
 from soma.engine.recompute import Inputs
 from soma.engine.run import Run
-from soma.engine.signals import arm_of, says_stop
+from soma.engine.signals import arm_of, stop_of, unreadable_stop
+from soma.events.human import passes_text
+from soma.values import Opaque
 
 __all__ = ["Unfolding"]
 
@@ -83,10 +85,11 @@ class Unfolding:
         ids, place = self._program.ids, run.node[at]
         asked = self._standing_for(branching.condition + self._home[at].shift)
         said = _read(run, asked, inputs)
-        label = arm_of(ids[place], ids[branching.condition], said, branching.arms)
+        branch = f"{ids[place]!r}{self._when(at)}"
+        label = arm_of(branch, ids[branching.condition], said, branching.arms)
         scope = branching.arms[label]
         if not run.call.fitting:
-            check_arm(self._program, scope, run.states)
+            check_arm(self._program, scope, run.states, self._when(at))
         else:
             check_learnable(self._program, scope, run.call.x, run.call.y)
         run.took_arm(at, label)
@@ -94,17 +97,27 @@ class Unfolding:
 
     def _is_over(self, at: int, looping: Looping, inputs: Inputs) -> bool:
         run, count = self._run, self._pass[at].passes[-1]
-        stopped = looping.until >= 0 and self._is_stopped(at, looping, inputs)
+        stopped = self._is_stopped(at, looping, inputs) if looping.until >= 0 else None
         if not stopped and count < looping.max_iterations:
             return False
-        run.looped(at, count, stopped=stopped, asked=looping.until >= 0)
+        run.looped(at, count, stopped=stopped)
         return True
 
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:
-        run, ids = self._run, self._program.ids
-        asked = self._standing_for(looping.until + self._pass[at].shift)
+        run, ids, present = self._run, self._program.ids, self._pass[at]
+        asked = self._standing_for(looping.until + present.shift)
         said = _read(run, asked, inputs)
-        return says_stop(run.id_of(at), ids[looping.until], said, lambda: run.where(asked))
+        stops = stop_of(said)
+        if stops is None:
+            when = passes_text(present.passes)
+            own = looping.until != present.scope.terminal
+            raise unreadable_stop(run.id_of(at), ids[looping.until], said, when, has_until=own)
+        return stops
+
+    def _when(self, at: int) -> str:
+        """Return what messages say of the loops around a branch."""
+        passes = self._run.passes_of(at)
+        return f" in {passes_text(passes)}" if passes else ""
 
     def finish(self, at: int) -> list[int]:
         """Enter what was decided, or hand on what is done; return what may run now."""
@@ -204,6 +217,8 @@ class Unfolding:
 
 
 def _read(run: Run, at: int, inputs: Inputs) -> Any:
-    """Return what a node says, for the branch or loop that asked it."""
+    """Return what a node says. It is only looked at here, so that nothing has to be copied."""
     inputs.ensure(run, [at])
-    return run.take(at)
+    found = run.outputs[at].peek()
+    run.exchange_taker(at, 0)
+    return found.value if type(found) is Opaque else found

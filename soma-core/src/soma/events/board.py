@@ -179,8 +179,8 @@ class Board:
         self._row(event).note = f"took {event.arm}"
 
     def _loop_completed(self, event: Any) -> None:
-        limit = "" if event.stopped else ", as many as it may"
-        self._row(event).note = f"{times(event.iterations, 'pass')}{limit}"
+        stopped = ", stopped" if event.stopped else ""
+        self._row(event).note = f"{times(event.iterations, 'pass')}{stopped}"
 
     def _epoch_completed(self, event: Any) -> None:
         self.epoch = _epoch_text(event)
