@@ -594,6 +594,54 @@ class TestDeclaringLoops:
         assert entry(g, "l").max_iterations == 3
 
 
+class TestWhatCannotBeANode:
+    NO_FORWARD = (
+        "An object of class int cannot be a node: it has no forward(x, state) method. Define one, "
+        "or wrap it in a class that does"
+    )
+    A_CLASS = "Pass is a class; a node is an object of it: Pass(...)"
+
+    @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: [Pass(), one]])
+    @pytest.mark.parametrize(("wrong", "why"), [(3, NO_FORWARD), (Pass, A_CLASS)])
+    def test_says_where_in_an_arm_or_a_body(self, wrap, wrong, why):
+        for declare, where in (
+            (lambda g, one: g.branch("b", same, {True: one}), "branch('b'), arm 'true'"),
+            (lambda g, one: g.branch("b", same, {"x": Pass(), "y": one}), "branch('b'), arm 'y'"),
+            (lambda g, one: g.loop("l", one), "loop('l'), its body"),
+        ):
+            g = graph("s")
+            before = declared(g)
+            with pytest.raises(InvalidFilter) as caught:
+                declare(g, wrap(wrong))
+            assert str(caught.value) == f"{where}: {why}"
+            assert type(caught.value) is InvalidFilter
+            assert declared(g) == before
+
+    @pytest.mark.parametrize(("wrong", "why"), [(3, NO_FORWARD), (Pass, A_CLASS)])
+    def test_says_that_it_is_a_condition_or_an_until(self, wrong, why):
+        for declare, where in (
+            (lambda g, one: g.branch("b", one, {True: Pass()}), "branch('b'): its condition"),
+            (lambda g, one: g.loop("l", Pass(), until=one), "loop('l'): until"),
+        ):
+            g = graph("s")
+            before = declared(g)
+            with pytest.raises(InvalidFilter) as caught:
+                declare(g, wrong)
+            assert str(caught.value) == f"{where}: {why}"
+            assert declared(g) == before
+
+    def test_in_an_expression(self):
+        g = graph()
+        with pytest.raises(InvalidFilter) as caught:
+            g.branch("b", same, {True: Pass() >> (Pass() | 3)})
+        assert str(caught.value) == f"branch('b'), arm 'true': {self.NO_FORWARD}"
+
+    def test_a_node_of_the_graph_itself_is_named_for_nothing(self):
+        with pytest.raises(InvalidFilter) as caught:
+            graph().node("n", 3)
+        assert str(caught.value) == self.NO_FORWARD
+
+
 class Refuses(dict):
     """Arms whose last value cannot be had."""
 
@@ -1169,6 +1217,32 @@ class TestRegionsRefused:
             "'c' would lie in the body of loop 'la' and in the body of loop 'lb'."
         )
 
+    @pytest.mark.parametrize("edges", ["x>z b>z", "b>z x>z"])
+    def test_a_node_fed_by_a_branch_and_by_its_arm(self, edges):
+        g = graph("x z")
+        g.branch("b", same, {"p": "x", "q": Pass()})
+        assert refused(link(g, edges)) == (
+            "'z' is fed by 'b' and by 'x', which lies in arm 'p' of branch 'b'. What 'b' gives is "
+            "what that ends in: take the edge 'x' -> 'z' away"
+        )
+
+    @pytest.mark.parametrize("edges", ["x>y y>z l>z", "l>z x>y y>z"])
+    def test_a_node_fed_by_a_loop_and_by_its_body(self, edges):
+        g = graph("x y z")
+        g.loop("l", "x", until=False)
+        assert refused(link(g, edges)) == (
+            "'z' is fed by 'l' and by 'y', which lies in the body of loop 'l'. What 'l' gives is "
+            "what that ends in: take the edge 'y' -> 'z' away"
+        )
+
+    def test_a_node_of_a_body_fed_by_what_it_is_the_body_of(self):
+        g = graph("x")
+        g.loop("l", "x", until=False)
+        assert "'x'" in refused(link(g, "l>x"))
+        g = graph("x")
+        g.branch("b", same, {"p": "x"})
+        assert "'x'" in refused(link(g, "b>x"))
+
     def test_a_node_fed_from_outside(self):
         g = graph("s", "x>y s>y")
         g.branch("b", same, {"p": "x"})
@@ -1643,6 +1717,178 @@ class TestDangling:
         g.loop("l", "h", until="u")
         link(g, "s>b b>l l>z")
         assert g.compile().diagnostics == ()
+
+
+def warned(g):
+    """Return (node, message) of every diagnostic."""
+    found = g.compile().diagnostics
+    assert {one.level for one in found} <= {"warning"}
+    return [(one.node, one.message) for one in found]
+
+
+class TestFedByCondition:
+    def message(self, branch, condition):
+        return (
+            branch,
+            (
+                f"'{branch}' is fed by its own condition '{condition}' alone, so that its arms get "
+                "what that says. Feed it what the arms are to get"
+            ),
+        )
+
+    def test_a_branch_that_only_its_condition_feeds(self):
+        g = graph("", "s>c")
+        g.branch("b", "c", {"default": Pass()})
+        assert warned(link(g, "c>b")) == [self.message("b", "c")]
+
+    def test_a_branch_that_others_feed_as_well(self):
+        g = graph("", "s>c s>t")
+        g.branch("b", "c", {"default": Pass()})
+        assert warned(link(g, "c>b t>b")) == []
+
+    def test_a_branch_that_what_feeds_its_condition_feeds(self):
+        g = graph("", "s>c")
+        g.branch("b", "c", {"default": Pass()})
+        assert warned(link(g, "s>b")) == []
+
+    def test_a_branch_that_the_condition_of_another_feeds(self):
+        g = graph("", "s>c")
+        g.branch("a", "c", {"default": Pass()})
+        g.branch("b", same, {"default": Pass()})
+        assert warned(link(g, "s>a c>b")) == []
+
+    def test_in_a_body(self):
+        g = graph("", "h>c")
+        g.branch("b", "c", {"default": Pass()})
+        g.loop("l", "h", until=False)
+        assert warned(link(g, "c>b")) == [self.message("b", "c")]
+        g = graph("", "h>c")
+        g.branch("b", "c", {"default": Pass()})
+        g.branch("a", same, {"x": "h"})
+        assert warned(link(g, "c>b")) == [self.message("b", "c")]
+
+    def test_a_branch_or_a_loop_as_the_condition(self):
+        g = graph()
+        g.loop("c", Pass(), until=False)
+        g.branch("b", "c", {"default": Pass()})
+        assert warned(link(g, "c>b")) == [self.message("b", "c")]
+
+
+class TestJoined:
+    def message(self, late, control, place, source):
+        return (
+            late,
+            (
+                f"'{late}' was declared after '{control}' and lies in {place}, since '{source}' "
+                f"feeds it. If it shall come after '{control}', feed it from there: "
+                f"g.edge('{control}', '{late}')"
+            ),
+        )
+
+    def test_a_node_after_a_loop(self):
+        g = graph("a")
+        g.loop("l", "a", until=False)
+        g.node("z", Pass())
+        assert warned(link(g, "a>z")) == [self.message("z", "l", "the body of loop 'l'", "a")]
+
+    def test_a_node_after_a_branch(self):
+        g = graph("x y")
+        g.branch("b", same, {"x": "x", "y": "y"})
+        g.node("z", Pass())
+        assert warned(link(g, "y>z")) == [self.message("z", "b", "arm 'y' of branch 'b'", "y")]
+
+    def test_as_it_says(self):
+        g = graph("a")
+        g.loop("l", "a", until=False)
+        g.node("z", Pass())
+        assert warned(link(g, "l>z")) == []
+        assert shape(g.compile().root) == [{"l": ["a"]}, "z"]
+
+    def test_a_node_that_was_there_before(self):
+        g = graph("a z")
+        g.loop("l", "a", until=False)
+        g.branch("b", same, {"default": Pass()})
+        assert warned(link(g, "a>z l>b")) == []
+
+    def test_a_node_that_was_there_before_with_its_edge(self):
+        g = graph("", "a>z")
+        g.loop("l", "a", until=False)
+        assert warned(g) == []
+
+    def test_one_of_a_body(self):
+        for edges, first, source in (
+            ("a>m m>n n>o", "m", "a"),
+            ("a>o o>n n>m", "o", "a"),
+            ("a>n a>m m>o n>o", "n", "a"),
+        ):
+            g = graph("a")
+            g.loop("l", "a", until=False)
+            for id_ in ("m", "n", "o") if first != "n" else ("n", "m", "o"):
+                g.node(id_, Pass())
+            assert warned(link(g, edges)) == [
+                self.message(first, "l", "the body of loop 'l'", source)
+            ]
+
+    def test_one_of_each_body(self):
+        g = graph("x y a")
+        g.branch("b", same, {"x": "x", "y": "y"})
+        g.loop("l", "a", until=False)
+        for id_ in "mnop":
+            g.node(id_, Pass())
+        assert warned(link(g, "b>l x>m m>n y>o a>p")) == [
+            self.message("m", "b", "arm 'x' of branch 'b'", "x"),
+            self.message("o", "b", "arm 'y' of branch 'b'", "y"),
+            self.message("p", "l", "the body of loop 'l'", "a"),
+        ]
+
+    def test_a_branch_and_a_loop_that_come_late(self):
+        g = graph("a")
+        g.loop("l", "a", until=False)
+        g.branch("b", same, {"default": Pass()})
+        assert warned(link(g, "a>b")) == [self.message("b", "l", "the body of loop 'l'", "a")]
+        g = graph("a")
+        g.branch("b", same, {"x": "a"})
+        g.loop("l", Pass(), until=False)
+        assert warned(link(g, "a>l")) == [self.message("l", "b", "arm 'x' of branch 'b'", "a")]
+
+    def test_in_the_innermost(self):
+        g = graph("a")
+        g.loop("l", "a", until=False)
+        g.branch("b", same, {"x": "l"})
+        g.node("z", Pass())
+        assert warned(link(g, "a>z")) == [self.message("z", "l", "the body of loop 'l'", "a")]
+
+    def test_nodes_of_expressions(self):
+        g = graph()
+        g.branch("b", same, {"x": Pass() >> (Pass() | Pass()) >> Pass(), "y": [Pass() >> Pass()]})
+        g.loop("l", Pass() >> Pass(), until=Pass())
+        assert warned(link(g, "b>l")) == []
+
+    def test_nodes_that_were_named_beside_an_expression(self):
+        g = graph("a")
+        g.loop("l", ["a", Pass().named("z")], until=False)
+        assert warned(link(g, "a>z")) == []
+
+    def test_a_lone_condition_or_until(self):
+        g = graph("h")
+        g.branch("b", Pass(), {"default": Pass()})
+        g.loop("l", ["h", "b"], until=Pass())
+        assert warned(link(g, "h>b")) == []
+        assert shape(g.compile().root) == [
+            {"l": ["h", "pass", {"b": {"default": ["pass_2"]}}, "pass_3"]}
+        ]
+
+    def test_an_until_that_was_declared_with_its_loop(self):
+        """It is named for the body, whether or not it has edges."""
+        g = graph("a")
+        g.loop("l", "a", until=Pass().named("u"))
+        assert warned(link(g, "a>u")) == []
+
+    def test_a_condition_with_edges_beside_its_branch(self):
+        g = graph("a")
+        g.branch("b", Pass().named("c"), {"default": Pass()})
+        g.loop("l", "a", until=False)
+        assert warned(link(g, "a>b a>c")) == []
 
 
 def breaks(g):

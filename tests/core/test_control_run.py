@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -16,8 +17,16 @@ from soma import (
     NotFittedError,
     Opaque,
     Unsettled,
+    _notices,
+    codec,
+    codecs,
 )
-from soma.engine import Decision, MemoryStore, schedule
+from soma.engine import Decision, MemoryStore, Notice, schedule, unfolding
+from soma.engine import run as run_room
+from soma.engine.keys import options_hash, output_key, rng_for, state_key
+from soma.errors import shown
+from soma.frame import content_hash
+from soma.identity import identify
 
 BIG = 200_000  # float64 items: 1.6 MB, more than is kept of what is quickly made
 
@@ -417,7 +426,7 @@ class TestBranchFit:
         assert g.state() == {"learns": {"seen": 3}}
         assert g.filter("learns_2").calls == 0
         assert g.forward(4) == 7
-        assert g.last_run.decisions == [Decision("b", "took arm 'low'")]
+        assert g.last_run.decisions == [Decision("b", "took arm 'low'", arm="low")]
 
     @pytest.mark.parametrize("cache", ["off", "memory"])
     def test_an_arm_that_was_never_fitted_is_refused_when_it_is_taken(self, cache):
@@ -599,9 +608,10 @@ class TestLoop:
             for _ in range(2):
                 with pytest.raises(InvalidOutput) as caught:
                     g.forward(1)
-                text = str(caught.value)
-                assert text.startswith("Loop 'l': 'passes' returned ")
-                assert ", in pass 3 of loop 'l', which says neither stop nor go on. " in text
+                assert str(caught.value) == (
+                    f"Loop 'l': 'passes' returned {shown(said)} in pass 3, which says neither stop "
+                    f"nor go on. {HOW_TO_STOP}"
+                )
                 assert getattr(caught.value, "__notes__", []) == []
 
     def test_what_the_body_gives_may_say_it(self):
@@ -611,10 +621,27 @@ class TestLoop:
         check(declare, {"n": 1}, {"n": 4, "done": True})
         g = Graph(cache="off")
         g.loop("l", Add(1))
-        with pytest.raises(
-            InvalidOutput, match="Loop 'l': 'add' returned 2, in pass 1 of loop 'l'"
-        ):
+        with pytest.raises(InvalidOutput) as caught:
             g.forward(1)
+        assert str(caught.value) == (
+            "Loop 'l': it has no until=, and its last node 'add' returned 2 in pass 1, which says "
+            f"neither stop nor go on. {HOW_TO_STOP}"
+        )
+
+    def test_what_says_neither_in_a_loop_in_a_loop(self):
+        for until, asked in (
+            (Passes("maybe"), "'passes'"),
+            (None, "it has no until=, and its last node 'turns'"),
+        ):
+            g = Graph(cache="off")
+            g.loop("in", Turns() if until is None else Add(1), until, 2)
+            g.loop("out", "in", False, 4)
+            with pytest.raises(InvalidOutput) as caught:
+                g.forward(1 if until is not None else {"done": False, "n": 0})
+            assert str(caught.value) == (
+                f"Loop 'in': {asked} returned 'maybe' in pass 2.1, which says neither stop nor go "
+                f"on. {HOW_TO_STOP}"
+            )
 
     def test_until_false_is_a_count(self):
         for count in (1, 2, 7, np.int64(3)):
@@ -622,7 +649,8 @@ class TestLoop:
         g = Graph(cache="off")
         g.loop("l", Add(1), until=False)
         assert g.forward(0) == 100
-        assert g.last_run.decisions == [Decision("l", "100 passes")]
+        assert g.last_run.decisions == [Decision("l", "100 passes", iterations=100)]
+        assert g.last_run.notices == []
 
     def test_one_pass(self):
         check(lambda g: g.loop("l", Add(1), Spy(lambda _: True)), 0, 1)
@@ -745,6 +773,25 @@ class TestLoop:
             g.edge("b", "size")
 
         check(declare, 7, [7, 0, 0, 0, 1], kept=False)
+
+
+HOW_TO_STOP = (
+    "To stop: True, 'done', 'stop' or {'done': True}. To go on: False, 'continue' or "
+    "{'done': False}. until= takes a node, a filter or a function that says so, or False for "
+    "max_iterations passes"
+)
+
+
+class Turns(Spy):
+    """Says in its third pass what nobody can read."""
+
+    def __init__(self):
+        self._calls = []
+
+    def forward(self, x, state):
+        self._calls.append(None)
+        number = x["n"] + 1
+        return "maybe" if number == 3 else {"done": False, "n": number}
 
 
 class Passes(Says):
@@ -903,8 +950,12 @@ class TestNested:
         for _ in range(2):
             assert g.forward(1) == 8
             assert g.last_run.decisions == [
-                *(Decision("b", f"took arm {arm!r}") for arm in _arms_of(1)),
-                Decision("l", f"{len(_arms_of(1))} passes, stopped"),
+                Decision("b", "took arm 'true'", (1,), "true"),
+                Decision("b", "took arm 'true'", (2,), "true"),
+                Decision("b", "took arm 'false'", (3,), "false"),
+                Decision("b", "took arm 'true'", (4,), "true"),
+                Decision("b", "took arm 'false'", (5,), "false"),
+                Decision("l", "5 passes, stopped", (), None, 5, True),
             ]
 
     def test_a_loop_in_a_loop(self):
@@ -1035,14 +1086,6 @@ class Writes2(Spy):
     def forward(self, x, state):
         self._calls.append(x)
         return [x + self.amount, 0]
-
-
-def _arms_of(x):
-    found = []
-    while x <= 6:
-        found.append("true" if x % 3 else "false")
-        x += 1 if x % 3 else 2
-    return found
 
 
 @pytest.mark.usefixtures("threads")
@@ -1269,6 +1312,53 @@ class TestKeys:
             assert g.forward(0, refresh=refresh) == 13
             assert (step.calls, until.calls, arm.calls) == counts
 
+    def test_refresh_of_a_branch_is_that_of_its_arm_and_its_condition(self):
+        asked, taken, other = Spy(lambda _: "a"), Add(1), Add(2)
+        g = Graph(cache="memory")
+        g.branch("b", asked, {"a": taken, "b": other})
+        for refresh, counts in (((), (1, 1)), ((), (1, 1)), (["b"], (2, 2)), (["spy"], (3, 2))):
+            assert g.forward(0, refresh=refresh) == 1
+            assert (asked.calls, taken.calls, other.calls) == (*counts, 0)
+
+    def test_refresh_of_a_branch_reaches_what_lies_deep_in_it(self):
+        names = ("ask_out", "ask_in", "step", "until", "after")
+        spies = {
+            "ask_out": Spy(lambda x: x >= 0),
+            "ask_in": Spy(lambda x: x > 0),
+            "step": Add(1),
+            "until": Spy(lambda x: x > 2),
+            "after": Add(10),
+        }
+        g = Graph(cache="memory")
+        for name in names:
+            g.node(name, spies[name])
+        g.loop("l", "step", "until")
+        g.branch("in", "ask_in", {True: "l", False: Add(100)})
+        g.branch("out", "ask_out", {True: "in", False: Add(1000)})
+        g.edge("out", "after")
+
+        def counts():
+            return tuple(spies[name].calls for name in names)
+
+        for refresh, expected in (
+            ((), (1, 1, 2, 2, 1)),
+            ((), (1, 1, 2, 2, 1)),
+            (["out"], (2, 2, 4, 4, 1)),
+            (["in"], (2, 3, 6, 6, 1)),
+            (["l"], (2, 3, 8, 8, 1)),
+            (["after"], (2, 3, 8, 8, 2)),
+        ):
+            assert g.forward(1, refresh=refresh) == 13
+            assert counts() == expected
+
+    def test_refresh_of_a_branch_in_a_fit(self):
+        g = Graph(cache="memory")
+        g.node("ask", Says("a"))
+        g.branch("b", "ask", {"a": Learns(), "b": Add(1)})
+        for refresh, counts in (((), (1, 1)), ((), (1, 1)), (["b"], (2, 2))):
+            g.fit(1, refresh=refresh)
+            assert (g.filter("ask").calls, g.filter("learns").calls) == counts
+
     def test_refresh_of_a_body_that_stands_still_computes_every_pass(self):
         still = Spy(lambda _: 1)
         g = Graph(cache="memory")
@@ -1311,6 +1401,374 @@ class TestKeys:
         with pytest.raises(Unsettled, match="Node 'c' is cached, and 't' may still learn"):
             g.fit(1)
         assert calls(g) == 0
+
+
+# ---------------------------------------------------------------- numbers that are drawn
+
+
+class Climbs(Spy):
+    """Tries a step and takes it where that is better: nearer to 3."""
+
+    def __init__(self):
+        self._calls = []
+
+    def forward(self, x, state, *, rng):
+        tried = x + float(rng.normal())
+        self._calls.append((x, tried))
+        return tried if abs(tried - 3) < abs(x - 3) else x
+
+
+class Rejects(Spy):
+    """Draws a number, and gives what it was given."""
+
+    def __init__(self):
+        self._calls = []
+
+    def forward(self, x, state, *, rng):
+        self._calls.append(float(rng.normal()))
+        return x
+
+
+class Seedless(Rejects):
+    _uses_seed = False
+
+
+class DrawsInFit(Spy):
+    def __init__(self):
+        self._calls = []
+
+    def fit(self, x, y=None, *, rng):
+        self._calls.append(float(rng.normal()))
+        return {"drew": self._calls[-1]}
+
+    def forward(self, x, state):
+        return x
+
+
+def drawn(node, x, seed):
+    """Return what a forward draws first; ``seed`` is what stands in its key."""
+    key = output_key(identify(node), state=None, x=content_hash(x), seed=seed)
+    return float(rng_for(key).normal())
+
+
+def drawn_in_fit(node, x, seed):
+    key = state_key(
+        identify(node),
+        init=None,
+        x=content_hash(x),
+        y=content_hash(None),
+        options=options_hash({}),
+        seed=seed,
+    )
+    return float(rng_for(key).normal())
+
+
+def one_loop(passes):
+    """Return what stands in keys: without a seed in pass 1, "no seed pass 2", ..."""
+    return lambda g, node: g.loop("l", node, False, passes)
+
+
+def in_a_loop_in_a_loop(g, node):
+    g.loop("in", node, False, 2)
+    g.loop("out", "in", False, 2)
+
+
+@pytest.mark.parametrize("cache", ["off", "memory"])
+class TestDraws:
+    @pytest.mark.usefixtures("threads")
+    @pytest.mark.parametrize(("seed", "text"), [(None, "no seed"), (7, "seed 7"), (31, "seed 1f")])
+    def test_hill_climbing_does_not_freeze(self, cache, seed, text):
+        node = Climbs()
+        g = Graph(cache=cache)
+        g.loop("l", node, False, 40)
+        at, expected = 0.0, []
+        for number in range(1, 41):
+            first = None if seed is None else text
+            tried = at + drawn(node, at, first if number == 1 else f"{text} pass {number}")
+            expected.append((at, tried))
+            at = tried if abs(tried - 3) < abs(at - 3) else at
+        rejected = sum(x == then for (x, _), (then, _) in itertools.pairwise(expected))
+        assert 10 < rejected < 39  # so that there is something to see
+        assert len({tried - x for x, tried in expected}) == 40
+        assert g.forward(0.0, seed=seed) == at
+        assert node._calls == expected
+        assert g.forward(0.0, seed=seed) == at
+        assert node._calls == expected * (2 if cache == "off" else 1)
+        if cache == "memory":
+            assert (g.last_run.hits, g.last_run.computed) == (40, ())
+
+    @pytest.mark.parametrize(
+        ("declare", "texts"),
+        [
+            (lambda g, node: g.node("n", node), [""]),
+            (lambda g, node: g.branch("b", lambda _: "a", {"a": node}), [""]),
+            (one_loop(1), [""]),
+            (one_loop(3), ["", " pass 2", " pass 3"]),
+            (in_a_loop_in_a_loop, ["", " pass 1.2", " pass 2.1", " pass 2.2"]),
+        ],
+        ids=["no loop", "arm", "one pass", "loop", "nested"],
+    )
+    @pytest.mark.parametrize("seed", [None, 0, 5, -3, 1 << 70])
+    @pytest.mark.parametrize("fits", [False, True])
+    def test_by_hand(self, cache, declare, texts, seed, fits):
+        node = DrawsInFit() if fits else Rejects()
+        by_hand = drawn_in_fit if fits else drawn
+        alone = None if seed is None else f"seed {seed:x}"
+        expected = [
+            by_hand(node, 1.0, f"{alone or 'no seed'}{text}" if text else alone) for text in texts
+        ]
+        assert len(set(expected)) == len(texts)
+        g = Graph(cache=cache)
+        declare(g, node)
+        for times in (1, 2):
+            if fits:
+                g.fit(1.0, seed=seed)
+                assert list(g.state().values()) == [{"drew": expected[-1]}]
+            else:
+                assert g.forward(1.0, seed=seed) == 1.0
+            assert node._calls == expected * (times if cache == "off" else 1)
+            if cache == "memory" and times == 2:
+                assert g.last_run.computed == ()
+
+    @pytest.mark.parametrize("fits", [False, True])
+    def test_the_first_pass_is_what_it_is_outside_of_a_loop(self, cache, fits):
+        """Of loops in loops the first of all; of the others each draws its own."""
+        store = MemoryStore() if cache == "memory" else None
+
+        def drawn_by(declare):
+            node = DrawsInFit() if fits else Rejects()
+            g = Graph(cache=store if store is not None else "off")
+            declare(g, node)
+            (g.fit if fits else g.forward)(1.0, seed=2)
+            return node._calls
+
+        (alone,) = drawn_by(lambda g, node: g.node("n", node))
+        if store is not None:
+            second, third = drawn_by(one_loop(3))
+            in_12, in_21, in_22 = drawn_by(in_a_loop_in_a_loop)
+            assert drawn_by(in_a_loop_in_a_loop) == drawn_by(one_loop(3)) == []
+            assert len(drawn_by(one_loop(5))) == 2
+        else:
+            first, second, third = drawn_by(one_loop(3))
+            in_11, in_12, in_21, in_22 = drawn_by(in_a_loop_in_a_loop)
+            assert first == in_11 == alone
+        assert len({alone, second, third, in_12, in_21, in_22}) == 6
+
+    def test_a_node_that_does_not_heed_the_seed_draws_in_every_pass_all_the_same(self, cache):
+        node = Seedless()
+        expected = [drawn(node, 1.0, text) for text in (None, "no seed pass 2", "no seed pass 3")]
+        g = Graph(cache=cache)
+        g.loop("l", node, False, 3)
+        for count, seed in enumerate((4, 5, None), 1):
+            g.forward(1.0, seed=seed)
+            assert node._calls == expected * (count if cache == "off" else 1)
+
+    def test_an_until_and_an_arm_draw_in_every_pass(self, cache):
+        class Tosses(Rejects):
+            def forward(self, x, state, *, rng):
+                super().forward(x, state, rng=rng)
+                return self._calls[-1] > 1.5
+
+        arm, until = Rejects(), Tosses()
+        g = Graph(cache=cache)
+        g.branch("b", lambda _: "a", {"a": arm})
+        g.loop("l", "b", until, 500)
+        numbers = [
+            drawn(until, 1.0, "seed 3" if number == 1 else f"seed 3 pass {number}")
+            for number in range(1, 501)
+        ]
+        count = next(number for number, one in enumerate(numbers, 1) if one > 1.5)
+        assert count > 3
+        assert g.forward(1.0, seed=3) == 1.0
+        assert g.last_run.decisions[-1] == Decision(
+            "l", f"{count} passes, stopped", iterations=count, stopped=True
+        )
+        assert until._calls == numbers[:count]
+        assert arm._calls == [
+            drawn(arm, 1.0, "seed 3" if number == 1 else f"seed 3 pass {number}")
+            for number in range(1, count + 1)
+        ]
+
+    def test_what_is_given_has_no_hash(self, cache, capsys):
+        node = Rejects()
+        key = [
+            output_key(identify(node), state=None, x="", seed=text)
+            for text in ("seed 9", "seed 9 pass 2", "seed 9 pass 3")
+        ]
+        g = Graph(cache=cache)
+        g.loop("l", node, False, 3)
+        for count in (1, 2):
+            g.forward(Unwritable(1), seed=9)
+            assert node._calls == [float(rng_for(one).normal()) for one in key] * count
+        capsys.readouterr()
+
+    def test_a_node_that_nothing_names(self, cache, monkeypatch):
+        monkeypatch.setattr("soma.engine.run.Run.identity_of", lambda run, place: None)
+        node = Rejects()
+        expected = [
+            float(rng_for(content_hash(text)).normal())
+            for text in ("seed 9", "seed 9 pass 2", "seed 9 pass 3")
+        ]
+        g = Graph(cache=cache)
+        g.loop("l", node, False, 3)
+        for count in (1, 2):
+            g.forward(1.0, seed=9)
+            assert node._calls == expected * count
+
+    def test_who_draws_nothing_is_known_from_the_first_pass(self, cache):
+        g = Graph(cache=cache)
+        g.loop("l", Learns() >> Spy(lambda _: 1.0), False, 6)
+        for seed in (None, 4):
+            before = calls(g)
+            g.fit(1.0, seed=seed)
+            g.forward(1.0, seed=seed)
+            # fit: 6 fits, 5 and 5 forwards; forward: 6 and 6. With a cache one of each.
+            assert calls(g) - before == (6 + 5 + 5 + 6 + 6 if cache == "off" else 1 + 1 + 1)
+
+    def test_a_forward_that_draws_beside_a_fit_that_does_not(self, cache):
+        class Noisy(Learns):
+            def forward(self, x, state, *, rng):
+                self._calls.append(float(rng.normal()))
+                return x
+
+        node = Noisy()
+        g = Graph(cache=cache)
+        g.loop("l", node, False, 4)
+        g.fit(1.0)
+        fits = [one for one in node._calls if isinstance(one, tuple)]
+        assert fits == [("fit", 1.0)] * (4 if cache == "off" else 1)
+        assert len({one for one in node._calls if not isinstance(one, tuple)}) == 3
+        node._calls.clear()
+        assert g.forward(1.0) == 1.0
+        known = output_key(
+            identify(node),
+            state=content_hash({"seen": 1.0}),
+            x=content_hash(1.0),
+            seed="no seed pass 4",
+        )
+        assert len(node._calls) == (4 if cache == "off" else 1)  # the fit has made the first three
+        assert node._calls[-1] == float(rng_for(known).normal())
+
+
+# ---------------------------------------------------------------- what is only looked at
+
+
+class Carry:
+    """What says how many copies of it were made: each is written, and read."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+@pytest.fixture
+def carries(monkeypatch):
+    """Counts what is read."""
+    for table in ("_by_kind", "_by_type"):
+        monkeypatch.setattr(codecs, table, dict(getattr(codecs, table)))
+    monkeypatch.setattr(codecs, "_resolved", type(codecs._resolved)())
+    reads = []
+
+    def load(raw):
+        reads.append(raw[0])
+        return Carry(raw[0])
+
+    codec("tests.Carry", Carry, dump=lambda one: bytes([one.number]), load=load)
+    return reads
+
+
+class Carries(Filter):
+    def forward(self, x, state):
+        number = x["carry"].number + 1
+        return {"carry": Carry(number), "done": number > 3}
+
+
+class AsksCarry(Filter):
+    def forward(self, x, state):
+        return {"branch": "a", "carry": Carry(x)}
+
+
+@pytest.mark.parametrize("cache", ["off", "memory"])
+class TestLookedAt:
+    @pytest.mark.usefixtures("threads")
+    @pytest.mark.parametrize("until", [None, False])
+    def test_what_a_body_gives_is_not_copied_to_be_asked(self, cache, until, carries):
+        """What is copied once is the caller's."""
+        g = Graph(cache=cache)
+        g.loop("l", Carries(), until, 4)
+        g.node("end", lambda x: x["carry"].number)
+        g.edge("l", "end")
+        given = {"carry": Carry(0)}
+        assert g.forward(given) == 4
+        assert carries == [0]
+        if cache == "memory":
+            carries.clear()
+            assert g.forward(given) == 4
+            assert g.last_run.computed == ()
+            # Each pass is read to be asked, as far as it is.
+            assert carries == ([1, 2, 3, 4] if until is None else [])
+
+    @pytest.mark.usefixtures("threads")
+    @pytest.mark.parametrize("also", [False, True])
+    def test_what_a_condition_says_is_not_copied(self, cache, also, carries):
+        g = Graph(cache=cache)
+        g.node("ask", AsksCarry())
+        g.branch("b", "ask", {"a": Add(1)})
+        if also:
+            g.node("also", lambda x: x["carry"].number)
+            g.edge("ask", "also")
+        assert g.forward(5) == ({"also": 5, "b": 6} if also else 6)
+        assert carries == []
+
+    def test_who_writes_into_what_a_condition_said_changes_no_decision(
+        self, cache, threads_always, monkeypatch
+    ):
+        """The branch reads it while another is handed the same object."""
+        asked, written = threading.Event(), threading.Event()
+
+        def arm_of(*args):
+            asked.set()
+            written.wait(1)
+            return real(*args)
+
+        real = unfolding.arm_of
+        monkeypatch.setattr(unfolding, "arm_of", arm_of)
+
+        def write(x):
+            x["ask"]["branch"] = "b"
+            written.set()
+            return x["ask"]["branch"]
+
+        g = Graph(cache=cache)
+        g.node("ask", Says({"branch": "a"}))
+        g.node("gate", Waits(asked))
+        g.branch("b", "ask", {"a": Spy(lambda _: "took a"), "b": Spy(lambda _: "took b")})
+        g.node("write", Does(write))
+        for source, target in (("ask", "gate"), ("ask", "write"), ("gate", "write")):
+            g.edge(source, target)
+        assert g.forward(0) == {"b": "took a", "write": "b"}
+
+
+class Waits(Filter):
+    def __init__(self, event):
+        self._event = event
+
+    def forward(self, x, state):
+        return self._event.wait(10)
+
+
+class Does(Filter):
+    """Does what a function does that nothing could hash."""
+
+    def __init__(self, work):
+        self._work = work
+
+    def forward(self, x, state):
+        return self._work(x)
+
+
+@pytest.fixture
+def threads_always(monkeypatch):
+    monkeypatch.setattr(schedule, "SLOW_S", -1.0)
 
 
 @pytest.fixture
@@ -1485,7 +1943,7 @@ class TestNotDeterministic:
             for numbers in itertools.combinations(range(1, node.calls + 1), 3)
         }
         assert len(made) == 2
-        assert g.last_run.decisions == [Decision("l", "3 passes")]
+        assert g.last_run.decisions == [Decision("l", "3 passes", iterations=3)]
         assert g.forward(np.zeros(1)) == again
 
     def test_a_fit_that_starts_over_fits_what_it_forwards(self):
@@ -1515,6 +1973,11 @@ class TestNotDeterministic:
         assert 3 < seen <= g.filter("drifts").calls
         g.fit(np.zeros(1))
         assert g.state() == state
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_slow(self, monkeypatch):
+        """However long a node takes on this machine, it is not worth keeping for that."""
+        monkeypatch.setattr(run_room, "_BYTES_PER_MS", 1)
 
     def graph_that_turns(self):
         """Takes arm low at first, and arm high when its head is made again."""
@@ -1548,7 +2011,7 @@ class TestNotDeterministic:
             "pick_learns": {"seen": 20.0, "place": 0},
             "last": {"seen": 20.0, "place": 3},
         }
-        assert g.last_run.decisions == [Decision("b", "took arm 'true'")]
+        assert g.last_run.decisions == [Decision("b", "took arm 'true'", arm="true")]
         assert "pick_learns_2" not in g.last_run.reused + g.last_run.computed
         assert g.filter("head").calls == 2
 
@@ -1730,11 +2193,11 @@ class TestTold:
         g.edge("m", "n")
         assert g.forward(0) == 24
         decisions = [
-            Decision("l", "3 passes, stopped"),
-            Decision("b", "took arm 'a'"),
-            Decision("b", "took arm 'a'"),
-            Decision("m", "2 passes"),
-            Decision("n", "1 pass, the most there may be"),
+            Decision("l", "3 passes, stopped", (), None, 3, True),
+            Decision("b", "took arm 'a'", (1,), "a"),
+            Decision("b", "took arm 'a'", (2,), "a"),
+            Decision("m", "2 passes", (), None, 2, None),
+            Decision("n", "1 pass, max_iterations reached", (), None, 1, False),
         ]
         assert g.last_run.decisions == decisions
         lines = g.last_run.to_text().splitlines()
@@ -1744,7 +2207,7 @@ class TestTold:
             "l: 3 passes, stopped",
             "b: took arm 'a', 2 times",
             "m: 2 passes",
-            "n: 1 pass, the most there may be",
+            "n: 1 pass, max_iterations reached",
         ]
         g.forward(0)
         assert g.last_run.decisions == decisions
@@ -1753,10 +2216,203 @@ class TestTold:
         assert "computed" not in text
         assert str(g.last_run) == "forward: 12 hits, 0 computed"
 
+    def test_decisions_in_loops_in_loops(self):
+        """What is told as data: in which pass, which arm, how many passes, and what ended them."""
+        g = Graph(cache="memory")
+        g.branch("b", Spy(lambda x: x % 2 == 0), {True: Add(1), False: Add(3)})
+        g.loop("inner", "b", Spy(lambda x: x % 4 == 0), 3)
+        g.loop("outer", "inner", False, 2)
+        decisions = [
+            Decision("b", "took arm 'true'", (1, 1), "true", None, None),
+            Decision("b", "took arm 'false'", (1, 2), "false", None, None),
+            Decision("inner", "2 passes, stopped", (1,), None, 2, True),
+            Decision("b", "took arm 'true'", (2, 1), "true", None, None),
+            Decision("b", "took arm 'false'", (2, 2), "false", None, None),
+            Decision("inner", "2 passes, stopped", (2,), None, 2, True),
+            Decision("outer", "2 passes", (), None, 2, None),
+        ]
+        for _ in range(2):
+            assert g.forward(0) == 8
+            assert g.last_run.decisions == decisions
+            assert g.last_run.notices == []
+            assert g.last_run.to_text().splitlines()[-4:] == [
+                "b: took arm 'true', 2 times",
+                "b: took arm 'false', 2 times",
+                "inner: 2 passes, stopped, 2 times",
+                "outer: 2 passes",
+            ]
+
+    def test_the_report_tells_the_same_once(self):
+        g = Graph(cache="off")
+        g.loop("inner", Add(1), Spy(lambda x: x % 3 == 0), 9)
+        g.loop("outer", "inner", Spy(lambda x: x > 5), 9)
+        assert g.forward(0) == 6
+        assert g.last_run.decisions == [
+            Decision("inner", "3 passes, stopped", (1,), None, 3, True),
+            Decision("inner", "3 passes, stopped", (2,), None, 3, True),
+            Decision("outer", "2 passes, stopped", (), None, 2, True),
+        ]
+        assert g.last_run.to_text().splitlines()[-2:] == [
+            "inner: 3 passes, stopped, 2 times",
+            "outer: 2 passes, stopped",
+        ]
+
+    def test_what_an_arm_of_a_loop_refuses_names_the_pass(self):
+        g = Graph(cache="off")
+        g.branch("b", Spy(lambda x: "a" if x < 3 else "c"), {"a": Add(1), "b": Learns()})
+        g.loop("l", "b", False, 5)
+        g.loop("m", "l", False, 2)
+        with pytest.raises(InvalidOutput) as caught:
+            g.forward(1)
+        assert str(caught.value) == (
+            "Branch 'b' in pass 1.3: its condition 'spy' names arm 'c', which is not there. The "
+            "arms are: 'a', 'b'. An arm 'default' would take the rest"
+        )
+        g.filter("spy").work = lambda x: 3 if x > 1 else "a"
+        with pytest.raises(InvalidOutput) as caught:
+            g.forward(1)
+        assert str(caught.value) == (
+            "Branch 'b' in pass 1.2: its condition 'spy' returned 3, which names no arm. Return a "
+            "text, True or False, or {'branch': label}. The arms are: 'a', 'b'"
+        )
+        g.filter("spy").work = lambda x: "a" if x < 7 else "b"
+        with pytest.raises(NotFittedError) as caught:
+            g.forward(1)
+        assert str(caught.value) == (
+            "Branch 'b' in pass 2.2 takes arm 'b', which was never fitted: 'learns' learned "
+            "nothing yet. A fit fits the arm that its data take: call g.fit with data that take "
+            "this one, or load a state"
+        )
+
+    @pytest.mark.usefixtures("nothing_told")
+    @pytest.mark.parametrize("cache", ["off", "memory"])
+    def test_a_loop_that_was_never_told_to_stop(self, cache, capsys):
+        g = Graph(cache=cache)
+        g.loop("l", Add(1), Never(), 7)
+        for x, count in ((0, 7), (5, 7), (0, 7)):
+            assert g.forward(x) == x + count
+            assert g.last_run.notices == [not_stopped("l", "7 passes")]
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", f"soma: {not_stopped('l', '7 passes').message}\n")
+        h = Graph(cache=cache)
+        h.loop("l", Add(1), Never(), 1)
+        h.forward(0)
+        assert h.last_run.notices == [not_stopped("l", "1 pass")]
+        assert capsys.readouterr().err == f"soma: {not_stopped('l', '1 pass').message}\n"
+        h.node("learns", Learns())
+        h.edge("l", "learns")
+        h.fit(0)
+        assert h.last_run.notices == [not_stopped("l", "1 pass")]
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.usefixtures("nothing_told")
+    @pytest.mark.parametrize("until", [Spy(lambda x: x >= 3), False, None])
+    def test_a_loop_that_stops_in_its_last_pass_or_is_a_count(self, until, capsys):
+        g = Graph(cache="off")
+        g.loop("l", Spy(lambda x: x >= 0) if until is None else Add(1), until, 3)
+        g.forward(0)
+        assert g.last_run.notices == []
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.usefixtures("nothing_told")
+    def test_a_loop_whose_last_node_never_says_stop(self, capsys):
+        g = Graph(cache="off")
+        g.loop("l", Spy(lambda _: False), max_iterations=2)
+        assert g.forward(0) is False
+        assert g.last_run.notices == [not_stopped("l", "2 passes")]
+        assert capsys.readouterr().err.count("\n") == 1
+
+    @pytest.mark.usefixtures("nothing_told")
+    def test_a_loop_in_a_loop_that_was_never_told_to_stop_is_told_of_once(self, capsys):
+        g = Graph(cache="off")
+        g.loop("in", Add(1), Never(), 2)
+        g.loop("out", "in", False, 50)
+        assert g.forward(0) == 100
+        assert g.last_run.notices == [not_stopped("in", "2 passes")]
+        assert capsys.readouterr().err.count("\n") == 1
+        assert len(g.last_run.decisions) == 51
+
+    @pytest.mark.usefixtures("quick", "nothing_told")
+    @pytest.mark.parametrize("stops_then", [False, True])
+    def test_a_run_that_starts_over_tells_how_its_loops_ended_in_the_end(self, stops_then, capsys):
+        class Drifts(Spy):
+            def __init__(self):
+                self._calls = []
+
+            def forward(self, x, state):
+                self._calls.append(None)
+                return np.full(BIG, np.ravel(x)[0] + len(self._calls))
+
+        g = Graph(cache="memory")
+        g.loop("l", Drifts(), Spy(lambda x: bool(stops_then and x[0] > 4)), 2)
+        g.node("pick", Pick(0))
+        g.edge("l", "pick")
+        assert g.forward(np.zeros(1)) == 3.0
+        assert g.last_run.notices == [not_stopped("l", "2 passes")]
+        g.filter("pick").place = 3
+        assert g.forward(np.zeros(1)) == 7.0
+        found = [one for one in g.last_run.notices if one.kind == "LoopNotStopped"]
+        assert found == ([] if stops_then else [not_stopped("l", "2 passes")])
+        (decision,) = g.last_run.decisions
+        assert (decision.iterations, decision.stopped) == (2, stops_then)
+        capsys.readouterr()
+
+    @pytest.mark.usefixtures("nothing_told")
+    def test_what_cannot_be_kept_is_told_once_in_a_run(self, capsys):
+        g = Graph(cache="memory")
+        g.loop(
+            "l",
+            Spy(_wrapped) >> Spy(lambda u: u.items + 1),
+            False,
+            50,
+        )
+        for _ in range(2):
+            assert g.forward(0) == 50
+            (notice,) = g.last_run.notices
+            assert (notice.kind, notice.node) == ("NodeNotKept", "spy")
+            assert notice.message.startswith(
+                "what 'spy' (Spy) made could not be kept and is computed every time: "
+            )
+        assert capsys.readouterr().err == f"soma: {notice.message}\n"
+
+    @pytest.mark.usefixtures("nothing_told")
+    def test_each_node_that_cannot_be_kept_is_told_of(self, capsys):
+        g = Graph(cache="memory")
+        g.loop("l", Spy(_wrapped) >> Spy(_wrapped_again), False, 5)
+        g.forward(0)
+        assert [(one.kind, one.node) for one in g.last_run.notices] == [
+            ("NodeNotKept", "spy"),
+            ("NodeNotKept", "spy_2"),
+        ]
+        capsys.readouterr()
+
     def test_the_report_of_a_failed_run_tells_what_was_decided(self):
         g = Graph(cache="off")
         g.branch("b", lambda _: "a", {"a": self.Fails(0)})
         g.load_state({"fails": {}})
         with pytest.raises(ZeroDivisionError):
             g.forward(1)
-        assert g.last_run.decisions == [Decision("b", "took arm 'a'")]
+        assert g.last_run.decisions == [Decision("b", "took arm 'a'", arm="a")]
+
+
+def _wrapped(x):
+    return Unwritable(x)
+
+
+def _wrapped_again(x):
+    return Unwritable(x.items)
+
+
+@pytest.fixture
+def nothing_told(monkeypatch):
+    """Nothing has been said on stderr yet."""
+    monkeypatch.setattr(_notices, "_told", set())
+
+
+def not_stopped(loop, passes):
+    return Notice(
+        "LoopNotStopped",
+        loop,
+        f"loop {loop!r} came to its end after {passes} (max_iterations), and its until never said "
+        "stop",
+    )

@@ -132,6 +132,10 @@ def computed(*actions):
     return [f"{word} {one}" for one in actions for word in ("miss", "start", "done")]
 
 
+def hits(*actions):
+    return [f"hit {one}" for one in actions]
+
+
 def unkept(*actions):
     return [f"{word} {one}" for one in actions for word in ("start", "done")]
 
@@ -613,6 +617,19 @@ class TestControl:
             "passes": [],
         }
 
+    def test_a_loop_that_was_never_told_to_stop_has_no_event_of_its_own(self, capsys):
+        g = Graph(cache="memory")
+        g.loop("l", Add(), Above(10), 2)
+        events = listened(g)
+        for word in (computed, hits):
+            g.forward(0)
+            assert [one.kind for one in g.last_run.notices] == ["LoopNotStopped"]
+            assert told(events) == run(
+                *word("add.output 1", "above.output 1", "add.output 2", "above.output 2"),
+                "l ended after 2",
+            )
+        capsys.readouterr()
+
     def test_passes_of_nested_loops_go_from_the_outermost(self):
         g = Graph(cache="off")
         g.loop("in", Add(), False, 2)
@@ -837,6 +854,51 @@ class TestAgain:
         g.fit(1, Unwritable())
         assert [one.node for one in g.last_run.notices] == [""]
         capsys.readouterr()
+
+    @pytest.mark.parametrize("shape", ["a loop", "a loop in a loop"])
+    def test_what_cannot_be_kept_is_told_once_in_a_run(self, shape, capsys):
+        class Unwritable:
+            def __init__(self, number):
+                self.number = number
+
+        g = Graph(cache="memory")
+        g.node("wrap", lambda x: [Unwritable(x)])
+        g.node("unwrap", lambda found: found[0].number + 1)
+        g.edge("wrap", "unwrap")
+        g.loop("l", "wrap", False, 50 if shape == "a loop" else 10)
+        if shape != "a loop":
+            g.loop("m", "l", False, 5)
+        events = listened(g)
+        for _ in range(2):
+            assert g.forward(0) == 50
+            (notice,) = g.last_run.notices
+            assert (notice.kind, notice.node) == ("NodeNotKept", "wrap")
+            heard = [one for one in events if one["event_type"] == "NodeNotKept"]
+            assert heard == [
+                {
+                    "event_type": "NodeNotKept",
+                    "run_id": g.last_run.run_id,
+                    "node_id": "wrap",
+                    "message": notice.message,
+                }
+            ]
+            events.clear()
+        capsys.readouterr()
+
+    def test_what_is_made_again_is_told_each_time(self):
+        g = Graph(cache="memory")
+        g.loop("l", Large(), False, 4)
+        g.node("pick", Pick(0))
+        g.edge("l", "pick")
+        g.forward(1.0)
+        g.filter("pick").place = 3
+        events = listened(g)
+        g.forward(1.0)
+        heard = [one["node_id"] for one in events if one["event_type"] == "NodeRecomputed"]
+        assert heard == ["large"] * 4
+        assert [(one.kind, one.node) for one in g.last_run.notices] == [
+            ("NodeRecomputed", "large")
+        ] * 4
 
     def test_notices_are_events(self, capsys):
         class ChangesItself(Add):

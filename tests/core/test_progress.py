@@ -296,6 +296,7 @@ with Progress(total_nodes=3, phase="fit") as progress:
     time.sleep(0.5)
     progress(done("scaler", "state"))
     progress(LoopCompleted(**R, node_id="loop", iterations=5, stopped=False))
+    progress(LoopCompleted(**R, node_id="until", iterations=5, stopped=True))
     print("not ended", end="")
     progress(END)
 left()
@@ -306,7 +307,8 @@ left()
         "node                time    bytes",
         "load    hit",
         "scaler  computed  1.2 ms  4.1 KiB",
-        "loop                               5 passes, as many as it may",
+        "loop                               5 passes",
+        "until                              5 passes, stopped",
         "fit done in 1.3 s: 1 hit, 1 computed",
         "left: ['MainThread'] True True",
     ]

@@ -76,7 +76,7 @@ def _joined(topology: Topology, regions: Mapping[Place, Region]) -> Iterator[Dia
         if isinstance(declared, DeclaredBranch):
             named = declared.arms[str(place.arm)]
         elif isinstance(declared, DeclaredLoop):
-            named = declared.body
+            named = (*declared.body, str(declared.until))
         else:
             continue
         late = (id_ for id_ in region.order if number[id_] > number[place.control])

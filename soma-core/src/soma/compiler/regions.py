@@ -141,12 +141,7 @@ class _Claims:
         for source, target in self.topology.edges:
             place = self.place_of(target)
             if source == place.control:
-                inside = next(one for one in self.feeding[target] if self.place_of(one) == place)
-                raise GraphError(
-                    f"{target!r} is fed by {source!r} and by {inside!r}, which lies in {place}. "
-                    f"What {source!r} gives is what that ends in: take the edge {inside!r} -> "
-                    f"{target!r} away"
-                )
+                raise GraphError(self._fed_by_own(target, place))
             if self.place_of(source) != place:
                 raise GraphError(
                     f"{source!r} feeds {target!r}, which lies in {place}, from outside. Into a "
@@ -166,6 +161,20 @@ class _Claims:
                     f"{loop.until!r}, the until of {id_!r}, lies in {self.place_of(loop.until)} "
                     f"and must lie in {Place(id_)}: outside of it, it would say the same every time"
                 )
+
+    def _fed_by_own(self, target: str, place: Place) -> str:
+        """Return what is wrong with an edge from a branch or loop to a node in it."""
+        source = place.control
+        inside = [one for one in self.feeding[target] if self.place_of(one) == place]
+        if not inside:
+            return (
+                f"{source!r} feeds {target!r}, which lies in {place}. What is named for a body is "
+                f"fed by itself: take the edge {source!r} -> {target!r} away, or name another node"
+            )
+        return (
+            f"{target!r} is fed by {source!r} and by {inside[0]!r}, which lies in {place}. What "
+            f"{source!r} gives is what that ends in: take the edge {inside[0]!r} -> {target!r} away"
+        )
 
     def check_nesting(self) -> None:
         """Refuse bodies that lie in themselves, or too deep.

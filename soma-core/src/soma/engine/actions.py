@@ -208,7 +208,8 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
     if run.store is None:
         run.done(at, "output", outcome, made, duration_ms=duration_ms)
         # Of several takers the last gets what the first got: what copying gives.
-        owned = run.uses[place] < 2 or is_plain_array(made)  # noqa: PLR2004  # several
+        takers = run.uses[place] - (place in run.takers.lookers)
+        owned = takers < 2 or is_plain_array(made)  # noqa: PLR2004  # several
         return VirtualValue(made, uses=run.uses[place], owned=owned)
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0

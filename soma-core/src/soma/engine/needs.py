@@ -27,6 +27,8 @@ class Takers:
 
     uses: tuple[int, ...]
     """Takers of each node's output in its own body; last, those of the input of the graph."""
+    lookers: frozenset[int]
+    """Nodes of whose takers one only looks: the branch that asks it, or the loop."""
     entering: tuple[int, ...]
     """Takers of what a body is given, by the number of its scope."""
 
@@ -79,6 +81,10 @@ class _Finder:
         self.active = [False] * count
         self.settled = [False] * count
         self.kept = [False] * count
+        self.lookers = frozenset(
+            one.condition if isinstance(one, Branching) else one.until
+            for one in self.controls.values()
+        )
         self.scope_of = [
             number for number, one in enumerate(self.scopes) for _ in range(one.start, one.stop)
         ]
@@ -198,15 +204,14 @@ class _Finder:
         for scope in self.scopes[1:]:
             uses[scope.terminal] += 1  # the branch or loop
         for place, control in self.controls.items():
-            if isinstance(control, Branching):
-                uses[control.condition] += takes[place]
-            elif control.until >= 0:
-                uses[control.until] += 1
+            asked = control.condition if isinstance(control, Branching) else control.until
+            if asked >= 0:
+                uses[asked] += takes[place] if isinstance(control, Branching) else 1
         uses[-1] = entering[0]
         if not fitting:
             for place in range(self.scopes[0].stop):
                 uses[place] += not self.after[place]  # the caller
-        return Takers(uses=tuple(uses), entering=tuple(entering))
+        return Takers(uses=tuple(uses), entering=tuple(entering), lookers=self.lookers)
 
 
 def find_needs(layout: Layout) -> Needs:

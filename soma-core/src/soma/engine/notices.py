@@ -12,6 +12,9 @@ from soma.errors import describe_error
 
 __all__ = ["Notices"]
 
+_ONCE = ("NodeNotKept", "LoopNotStopped")
+"""Kinds of which a run says the same but once."""
+
 
 class Notices:
     """The notices of one run."""
@@ -25,7 +28,7 @@ class Notices:
     def tell(self, kind: str, node: str, message: str, *, once: Any = None) -> None:
         """Enter a notice into the report; with ``once``, say it on stderr as well."""
         notice = Notice(kind, node, message)
-        if kind == "NodeNotKept":  # in every pass of a loop it would be the same
+        if kind in _ONCE:  # in every pass of a loop it would be the same
             if notice in self._told:
                 return
             self._told.add(notice)
@@ -33,6 +36,12 @@ class Notices:
         self._announcer.notice(kind, node, message)
         if once is not None:
             tell_once((kind, once), message)
+
+    def start_over(self) -> None:
+        """Take back how loops ended: they may end otherwise."""
+        notices = self._report.notices
+        notices[:] = [one for one in notices if one.kind != "LoopNotStopped"]
+        self._told = {one for one in self._told if one.kind != "LoopNotStopped"}
 
     def not_kept(self, place: int, why: str | BaseException) -> None:
         """Say that what a node made cannot be kept."""

@@ -39,6 +39,11 @@ class Inputs:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._changed: Mapping[int, VirtualValue] | None = None
+
+    def start_over(self) -> None:
+        """Go on with a run that has taken in what was changed."""
+        self._changed = None
 
     def __call__(self, run: Run, at: int) -> Any:
         """Return what a node is given, as an object of its own.
@@ -74,10 +79,16 @@ class Inputs:
         if not missing:
             return
         with self._lock:
+            if self._changed is not None:  # on another thread; what it made must not be made twice
+                raise Changed(self._changed)
             again = _missing_above(run, missing)
             while again and not _reserved(run, again):  # somebody took the last of one just now
                 again = _missing_above(run, missing)
-            _make_all_again(run, _in_order(run, again))
+            try:
+                _make_all_again(run, _in_order(run, again))
+            except Changed as changed:
+                self._changed = changed.values
+                raise
 
 
 def _gathered(run: Run, at: int) -> Any:

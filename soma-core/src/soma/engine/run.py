@@ -173,6 +173,7 @@ class Run:
                 self.made.add(((place, row.passes) if self.unfolds else place, row.what))
         rows[:] = [row for row in rows if row.outcome != "hit"]
         self.report.decisions.clear()
+        self.notices.start_over()
         self._begin()
 
     def site(self, at: int) -> Site:

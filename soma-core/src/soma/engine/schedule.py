@@ -54,9 +54,11 @@ def run_all(run: Run, inputs: Inputs) -> None:
                 run.results = inputs.results(run)
         except Changed as changed:
             run.start_over(changed.values)
+            inputs.start_over()
         except StateGone:
             run.keeps_states = True
             run.start_over({})
+            inputs.start_over()
         except BaseException:
             run.abandon()
             raise

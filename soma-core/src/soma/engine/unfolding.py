@@ -14,7 +14,8 @@ thread at a time.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
@@ -25,6 +26,8 @@ from soma.events.human import passes_text
 from soma.values import Opaque
 
 __all__ = ["Unfolding"]
+
+_T = TypeVar("_T")
 
 
 class _Entered:
@@ -84,9 +87,10 @@ class Unfolding:
         run = self._run
         ids, place = self._program.ids, run.node[at]
         asked = self._standing_for(branching.condition + self._home[at].shift)
-        said = _read(run, asked, inputs)
-        branch = f"{ids[place]!r}{self._when(at)}"
-        label = arm_of(branch, ids[branching.condition], said, branching.arms)
+        branch, condition = f"{ids[place]!r}{self._when(at)}", ids[branching.condition]
+        label = _read(
+            run, asked, inputs, lambda said: arm_of(branch, condition, said, branching.arms)
+        )
         scope = branching.arms[label]
         if not run.call.fitting:
             check_arm(self._program, scope, run.states, self._when(at))
@@ -106,13 +110,16 @@ class Unfolding:
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:
         run, ids, present = self._run, self._program.ids, self._pass[at]
         asked = self._standing_for(looping.until + present.shift)
-        said = _read(run, asked, inputs)
-        stops = stop_of(said)
-        if stops is None:
-            when = passes_text(present.passes)
-            own = looping.until != present.scope.terminal
-            raise unreadable_stop(run.id_of(at), ids[looping.until], said, when, has_until=own)
-        return stops
+
+        def stops(said: Any) -> bool:
+            found = stop_of(said)
+            if found is None:
+                when = passes_text(present.passes)
+                own = looping.until != present.scope.terminal
+                raise unreadable_stop(run.id_of(at), ids[looping.until], said, when, has_until=own)
+            return found
+
+        return _read(run, asked, inputs, stops)
 
     def _when(self, at: int) -> str:
         """Return what messages say of the loops around a branch."""
@@ -216,9 +223,14 @@ class Unfolding:
             self._run.spared.update(place + entered.shift for place in spared)
 
 
-def _read(run: Run, at: int, inputs: Inputs) -> Any:
-    """Return what a node says. It is only looked at here, so that nothing has to be copied."""
+def _read(run: Run, at: int, inputs: Inputs, read: Callable[[Any], _T]) -> _T:
+    """Return what is read out of an output.
+
+    It is looked at before it is let go of, so that nobody writes into it and nothing is copied.
+    """
     inputs.ensure(run, [at])
     found = run.outputs[at].peek()
-    run.exchange_taker(at, 0)
-    return found.value if type(found) is Opaque else found
+    try:
+        return read(found.value if type(found) is Opaque else found)
+    finally:
+        run.exchange_taker(at, 0)
