@@ -16,6 +16,7 @@ from soma import (
     InvalidOutput,
     NotFittedError,
     Opaque,
+    UnknownNode,
     Unsettled,
     _notices,
     codec,
@@ -2416,3 +2417,12 @@ def not_stopped(loop, passes):
         f"loop {loop!r} came to its end after {passes} (max_iterations), and its until never said "
         "stop",
     )
+
+
+def test_until_may_name_a_node_that_the_body_makes():
+    g = Graph(cache="off")
+    g.loop("l", Add(1).named("a") >> Spy(lambda x: x > 3).named("enough"), until="enough")
+    assert g.forward(0) == 4
+    with pytest.raises(UnknownNode, match="until: 'enuogh' is not in this graph"):
+        g.loop("m", Add(1), until="enuogh")
+    assert len(g) == 3

@@ -156,7 +156,9 @@ class Declaration:
             InvalidFilter: an object cannot be a node.
         """
         call = f"loop({shown(id_)})"
-        self._check_named(id_, {f"{call}, its body": body, f"{call}: until": until})
+        own = {f"{call}: until": until} if isinstance(until, str) and until == id_ else {}
+        # Any other until may be the id of a node that the body makes, and is looked for after that.
+        self._check_named(id_, {f"{call}, its body": body, **own})
         with self._reserved(id_) as made:
             self.nodes[made] = DeclaredLoop(
                 body=self._members(f"{call}, its body", body),

@@ -221,7 +221,7 @@ def _region(claims: _Claims, place: Place, ids: list[str]) -> Region:
     if not place.control:
         return _sorted(claims, feeding)
     until = None if loop is None or loop.until is False else loop.until
-    checks = _only_checking(claims, until, len(ids))
+    checks = _only_checking(claims, until, () if loop is None else loop.body)
     terminal = _terminal(claims, place, feeding, checks)
     if until in checks and until in claims.alone:
         feeding[until] = [terminal]
@@ -241,7 +241,7 @@ def _sorted(
     alone = {
         id_: claims.asked_by[id_]
         for id_ in feeding
-        if id_ in claims.asked_by and id_ in claims.alone
+        if id_ in claims.asked_by and id_ in claims.alone and id_ != terminal
     }
     askers = {id_: [one for one in asked if one in alone] for id_, asked in alone.items()}
     for id_ in sort_nodes(askers):  # a condition may be a branch that has one itself
@@ -276,16 +276,16 @@ def _feeding_of_condition(
     return list(feeding[first])
 
 
-def _only_checking(claims: _Claims, until: str | None, count: int) -> set[str]:
+def _only_checking(claims: _Claims, until: str | None, named: tuple[str, ...]) -> set[str]:
     """Return the node that does nothing but say when to stop, and the conditions it asks."""
-    if until is None or claims.after[until] or until in claims.asked_by:
+    if until is None or claims.after[until] or until in claims.asked_by or (until,) == named:
         return set()
     found = {until}
     asked = claims.branches.get(until)
-    while asked is not None and asked.condition in claims.alone and asked.condition not in found:
+    while asked is not None and asked.condition in claims.alone.difference(named, found):
         found.add(asked.condition)
         asked = claims.branches.get(asked.condition)
-    return found if len(found) < count else set()
+    return found
 
 
 def _terminal(
