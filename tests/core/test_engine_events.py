@@ -252,7 +252,7 @@ class TestChain:
             for event in events[8:]
             if event["event_type"] == "NodeCompleted"
         ]
-        assert rows == [tuple(one)[:-1] for one in g.last_run.actions if one.outcome != "hit"]
+        assert rows == [tuple(one)[:5] for one in g.last_run.actions if one.outcome != "hit"]
         assert all(one.passes == () for one in g.last_run.actions)
         assert all(row[-1] > 24 for row in rows)
 

@@ -55,7 +55,7 @@ def test_what_a_graph_returns_is_typed() -> None:
 def test_branches_loops_and_events_are_typed() -> None:
     g = Graph(cache="off")
     assert_type(g.branch("way", lambda x: x > 0, arms={True: Add(1), False: Add(2) >> Add(3)}), str)
-    assert_type(g.branch("named", str, arms={"1": "way", "default": [Add(4)]}), str)
+    assert_type(g.branch("named", repr, arms={"1": "way", "default": [Add(4)]}), str)
     assert_type(g.loop("often", Add(1), until=False, max_iterations=3), str)
     g.edge("named", "often")
     heard: list[str] = []

@@ -77,6 +77,6 @@ def seed_text(seed: int | None, passes: tuple[int, ...]) -> str | None:
             and in the first pass, they are nothing.
     """
     text = None if seed is None else f"seed {seed:x}"
-    if all(number == 1 for number in passes):
+    if not passes or all(number == 1 for number in passes):
         return text
     return f"{text or 'no seed'} pass {'.'.join(map(str, passes))}"

@@ -31,6 +31,8 @@ class NodeRun(NamedTuple):
     """Size of what came out, as a frame; 0 where nobody measured."""
     passes: tuple[int, ...] = ()
     """Pass numbers of the loops around it, outermost first."""
+    key: str = ""
+    """Of a hit: the key under which it was known."""
 
 
 @dataclass(frozen=True, slots=True)

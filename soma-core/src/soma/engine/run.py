@@ -95,7 +95,7 @@ class Run:
         self._told_inputs: set[VirtualValue] = set()
         """Those of x and y of which it was told that they have no hash."""
         self._told: set[tuple[Site, str, str]] = set()
-        """(site, what, key) of hits and decisions that were announced."""
+        """(site, what, key) of hits and decisions from before the run started over."""
         self.keeps_states = False
         """Whether states of earlier passes are held, since a store has let one go."""
         self.results: dict[int, Any] = {}
@@ -166,12 +166,16 @@ class Run:
         for at, value in changed.items():
             self.fixed[self.site(at)] = value
             self.sticky.add(self.site(at))
-        rows = self.report.actions
+        rows, places = self.report.actions, self.program.places
         for row in rows:
-            if row.outcome != "hit":
-                place = self.program.places[row.node]
-                self.made.add(((place, row.passes) if self.unfolds else place, row.what))
+            site = (places[row.node], row.passes) if self.unfolds else places[row.node]
+            if row.outcome == "hit":
+                self._told.add((site, row.what, row.key))
+            else:
+                self.made.add((site, row.what))
         rows[:] = [row for row in rows if row.outcome != "hit"]
+        for one in self.report.decisions:
+            self._told.add(((places[one.node], one.passes), one.outcome, ""))
         self.report.decisions.clear()
         self.notices.start_over()
         self._begin()
@@ -344,7 +348,7 @@ class Run:
             return
         nbytes = record.bytes[what]
         self.report.actions.append(
-            NodeRun(self.id_of(at), what, "hit", 0.0, nbytes, self.passes_of(at))
+            NodeRun(self.id_of(at), what, "hit", 0.0, nbytes, self.passes_of(at), record.key)
         )
         if self._is_news(at, what, record.key):
             self.announcer.cache_hit(
@@ -390,11 +394,9 @@ class Run:
 
     def _is_news(self, at: int, what: str, key: str = "") -> bool:
         """Say whether something is to be announced: a run that starts over repeats itself."""
-        told = (self.site(at), what, key)
-        if not self.announcer.listening or told in self._told:
+        if not self.announcer.listening:
             return False
-        self._told.add(told)
-        return True
+        return not self._told or (self.site(at), what, key) not in self._told
 
     def check_stopped(self) -> None:
         """Leave, where nobody waits any more."""
