@@ -1732,7 +1732,8 @@ class TestFedByCondition:
             branch,
             (
                 f"'{branch}' is fed by its own condition '{condition}' alone, so that its arms get "
-                "what that says. Feed it what the arms are to get"
+                "what that says. Right if it is a dict with the data beside 'branch'; else feed "
+                "the branch what the arms are to get"
             ),
         )
 
@@ -1780,8 +1781,8 @@ class TestJoined:
             late,
             (
                 f"'{late}' was declared after '{control}' and lies in {place}, since '{source}' "
-                f"feeds it. If it shall come after '{control}', feed it from there: "
-                f"g.edge('{control}', '{late}')"
+                f"feeds it. If it shall come after '{control}', feed it from there instead: "
+                f"g.edge('{control}', '{late}') in place of g.edge('{source}', '{late}')"
             ),
         )
 
@@ -1815,19 +1816,18 @@ class TestJoined:
         g.loop("l", "a", until=False)
         assert warned(g) == []
 
-    def test_one_of_a_body(self):
-        for edges, first, source in (
-            ("a>m m>n n>o", "m", "a"),
-            ("a>o o>n n>m", "o", "a"),
-            ("a>n a>m m>o n>o", "n", "a"),
-        ):
-            g = graph("a")
-            g.loop("l", "a", until=False)
-            for id_ in ("m", "n", "o") if first != "n" else ("n", "m", "o"):
-                g.node(id_, Pass())
-            assert warned(link(g, edges)) == [
-                self.message(first, "l", "the body of loop 'l'", source)
-            ]
+    @pytest.mark.parametrize(
+        ("edges", "told"),
+        [("a>m m>n n>o", "m"), ("a>o o>n n>m", "o"), ("a>m a>n m>o n>o", "mn")],
+    )
+    def test_those_that_others_hang_on(self, edges, told):
+        g = graph("a")
+        g.loop("l", "a", until=False)
+        for id_ in "mno":
+            g.node(id_, Pass())
+        assert warned(link(g, edges)) == [
+            self.message(id_, "l", "the body of loop 'l'", "a") for id_ in told
+        ]
 
     def test_one_of_each_body(self):
         g = graph("x y a")

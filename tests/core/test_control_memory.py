@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -129,6 +130,28 @@ class TestLoops:
             found = g.forward({"at": 0, "data": np.zeros(MIB, dtype=np.uint8)})
             assert found["data"][0] == passes * passes
 
+    def test_what_a_class_says_is_not_to_be_kept_is_not_kept_as_a_result_either(self):
+        """There is a record under its key, of a node of the same class that was to be cached."""
+        store = MemoryStore()
+        for cached, blobs in ((True, 1), (False, 1), (False, 1)):
+            g = Graph(cache=store)
+            step = Draws().cached() if cached else Draws()
+            g.loop("l", step, until=False, max_iterations=1)
+            g.forward(0.0)
+            assert store.stats()["blobs"] == blobs
+
+
+class Draws(Filter):
+    """Large, and another one each time, whatever it is given."""
+
+    _deterministic = False
+
+    def forward(self, x, state, rng):
+        return np.full(MIB // 4, float(next(COUNT)))
+
+
+COUNT = itertools.count()
+
 
 class Shifts(Filter):
     def fit(self, x, y=None):
@@ -207,6 +230,16 @@ class TestCallbacks:
         )
         assert done.stdout.splitlines() == ["child 2", "parent 0"], done.stderr
 
+    def test_a_fork_out_of_one_while_another_graph_is_in_one(self):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKS_INSIDE)],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.stdout.splitlines() == ["child ['mine']", "parent 0"], done.stderr
+
     def test_ctrl_c_waits_for_the_one_that_runs_and_for_no_other(self, monkeypatch):
         """Four workers want to be heard; one is in the callback when Ctrl-C comes."""
         monkeypatch.setattr(schedule, "SLOW_S", -1.0)
@@ -272,4 +305,40 @@ FORKS = """
     go_on.set()
     other.join(10)
     print("parent", status)
+"""
+
+
+FORKS_INSIDE = """
+    import os, threading
+    from soma import Graph
+
+    inside, go_on, heard = threading.Event(), threading.Event(), []
+    first, second = Graph(cache="off"), Graph(cache="off")
+
+    def waits(event):
+        if threading.current_thread().name == "other":
+            inside.set()
+            go_on.wait(10)
+        else:
+            heard.append(event["event_type"])
+
+    def forks(event):
+        child = os.fork()
+        if not child:
+            import signal
+            signal.alarm(10)
+            second.emit("mine")
+            print("child", heard, flush=True)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        go_on.set()
+        print("parent", status)
+
+    first.on_event(forks)
+    second.on_event(waits)
+    other = threading.Thread(target=second.emit, args=("theirs",), name="other")
+    other.start()
+    inside.wait(10)
+    first.emit("fork")
+    other.join(10)
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from threading import RLock
 from typing import Any, overload
 
 from soma import engine, parameters, sources
@@ -22,9 +21,6 @@ from soma.identity import NodeIdentity
 from soma.plan import Plan
 
 __all__ = ["Graph"]
-
-
-_making_bus = RLock()  # a plugin that is loaded may make a graph of its own
 
 
 class Graph:
@@ -68,7 +64,7 @@ class Graph:
         self._identities: dict[str, NodeIdentity] = {}
         self._compiled: tuple[int, Program] | None = None
         self._last_run: RunReport | None = None
-        self._bus: Bus | None = None
+        self._bus: dict[str, Bus] = {}
 
     # Declaring
 
@@ -478,7 +474,7 @@ class Graph:
         copied._states = dict(self._states)
         copied._identities = {}
         copied._compiled = None
-        copied._bus = None  # who listens to one graph has not asked for the other
+        copied._bus = {}  # who listens to one graph has not asked for the other
         return copied
 
     def __getstate__(self) -> Any:
@@ -502,13 +498,11 @@ class Graph:
 
     def _events(self) -> Bus:
         """Return the bus; sinks of plugins are looked for when it is first needed."""
-        if self._bus is None:
-            with _making_bus:  # two threads may run one graph
-                if self._bus is None:
-                    bus = Bus()
-                    attach_default_sinks(bus)
-                    self._bus = bus
-        return self._bus
+        if not self._bus:
+            made = Bus()
+            attach_default_sinks(made)
+            self._bus.setdefault("made", made)  # two threads may come here at once
+        return self._bus["made"]
 
     def _program(self) -> Program:
         version = self._declared.version

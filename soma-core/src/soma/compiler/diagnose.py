@@ -64,7 +64,8 @@ def _fed_by_condition(topology: Topology, regions: Mapping[Place, Region]) -> It
                     node=id_,
                     level="warning",
                     message=f"{id_!r} is fed by its own condition {declared.condition!r} alone, so "
-                    "that its arms get what that says. Feed it what the arms are to get",
+                    "that its arms get what that says. Right if it is a dict with the data beside "
+                    "'branch'; else feed the branch what the arms are to get",
                 )
 
 
@@ -79,18 +80,23 @@ def _joined(topology: Topology, regions: Mapping[Place, Region]) -> Iterator[Dia
             named = (*declared.body, str(declared.until))
         else:
             continue
+        joined: set[str] = set()
         late = (id_ for id_ in region.order if number[id_] > number[place.control])
         for id_ in late:
             source = next(iter(region.feeding[id_]), "")
-            if id_ not in named and (source, id_) in edges:
+            if id_ in named or (source, id_) not in edges:
+                continue
+            hangs = source in joined
+            joined.add(id_)
+            if not hangs:  # on one that was told of
                 yield Diagnostic(
                     node=id_,
                     level="warning",
                     message=f"{id_!r} was declared after {place.control!r} and lies in {place}, "
                     f"since {source!r} feeds it. If it shall come after {place.control!r}, feed it "
-                    f"from there: g.edge({place.control!r}, {id_!r})",
+                    f"from there instead: g.edge({place.control!r}, {id_!r}) in place of "
+                    f"g.edge({source!r}, {id_!r})",
                 )
-                break  # the rest hangs on this one
 
 
 def _first_inside(regions: Mapping[Place, Region], traits: Mapping[str, Traits]) -> dict[str, str]:

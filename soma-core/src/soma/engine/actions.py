@@ -241,7 +241,10 @@ _NO_EXTRAS: Mapping[str, Any] = {}
 def keep_result(run: Run, at: int) -> None:
     """Keep an output that turns out to be the graph's, however large, where that may be kept."""
     value = run.outputs[at]
-    if value.kept_by is None and value.in_hand and value.digest and run.cache.lookup(value.basis):
+    if value.kept_by is not None or not value.in_hand or not value.digest:
+        return
+    record = run.cache.lookup(value.basis)
+    if record is not None and record.outputs.get("output") == value.digest:
         try:
             encoded = encode(value.peek())
         except CodecError:

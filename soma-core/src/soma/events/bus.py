@@ -131,6 +131,7 @@ class Bus:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._queue: deque[_Delivery] = deque()
         self._generation: int | None = None  # of the event that is being delivered
+        self._deliverer = 0  # the thread that delivers it
         self._make_locks()
         _all.add(self)
 
@@ -139,9 +140,9 @@ class Bus:
         self._delivering = threading.RLock()
 
     def _after_fork(self) -> None:
-        """Forget what other threads were about: they did not come along."""
+        """Forget what another thread was about: it did not come along."""
         self._make_locks()
-        if not in_callback():
+        if self._deliverer != threading.get_ident():
             self._queue.clear()
             self._generation = None
 
@@ -200,7 +201,7 @@ class Bus:
         """Bring an event that nothing is before: what nearly every event is."""
         listeners, depth = iter(self._subscriptions), _here.depth
         try:
-            self._generation = 0
+            self._generation, self._deliverer = 0, threading.get_ident()
             _here.depth = depth + 1
             for subscription in listeners:
                 subscription._hear(event)  # noqa: SLF001  # the two are one piece
@@ -209,7 +210,7 @@ class Bus:
             self._keep_listeners()
             raise
         finally:
-            self._generation = None
+            self._generation, self._deliverer = None, 0
             _here.depth = depth
 
     def _keep_listeners(self) -> None:
@@ -221,6 +222,7 @@ class Bus:
     def _deliver(self) -> None:
         depth = _here.depth
         try:
+            self._deliverer = threading.get_ident()
             _here.depth = depth + 1
             while self._queue:
                 first = self._queue[0]
@@ -234,7 +236,7 @@ class Bus:
             self._keep_listeners()
             raise
         finally:
-            self._generation = None
+            self._generation, self._deliverer = None, 0
             _here.depth = depth
 
     def _remove(self, subscription: Subscription) -> None:

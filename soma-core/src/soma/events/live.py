@@ -53,8 +53,13 @@ _AMOUNTS = {2, 3}
 _Cell: TypeAlias = tuple[str, str]
 """A text and its style."""
 _Line: TypeAlias = list[_Cell]
-_current: list[LiveTable] = []
-"""The one table that was opened last."""
+_tables: list[LiveTable] = []
+"""The one that draws, and those that are about to see that they may not."""
+
+
+def _leave(table: LiveTable) -> None:
+    with suppress(ValueError):
+        _tables.remove(table)
 
 
 class LiveTable:
@@ -87,26 +92,34 @@ class LiveTable:
     @classmethod
     def open(cls, board: Board, phase: str, total_nodes: int, stream: Quiet) -> LiveTable | None:
         """Start to draw; None where somebody draws already, or it cannot be."""
-        if _current and not _current[-1]._closing.is_set():  # noqa: SLF001  # of its own class
-            return None
+        for one in _tables:
+            if one.is_over:  # whose closing was interrupted
+                _leave(one)
+        table = None
         try:
             table = cls(board, phase, total_nodes, stream)
-        except Exception:  # noqa: BLE001  # a stream that rich cannot make out
-            return None
-        _current[:] = [table]  # of two that come at once, rich refuses the second
-        try:
+            _tables.append(table)  # of two that come at once, one is the first in the list
+            if _tables[0] is not table:
+                _leave(table)
+                return None
             table._live.start()
             table._thread.start()
         except BaseException as error:
-            table.close()
+            if table is not None:
+                table.close()
             if not isinstance(error, Exception):
                 raise
             return None
         return table
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it draws no more."""
+        return self._closing.is_set() and not self._thread.is_alive()
+
     def close(self) -> None:
         """Draw a last time, leave the cursor below the table and let others draw."""
-        self._closing.set()  # from here on others may draw, whatever comes between
+        self._closing.set()
         try:
             if self._thread.ident is not None:
                 self._thread.join(_JOIN_S)
@@ -116,8 +129,11 @@ class LiveTable:
                     flush_redirected()
                     self._live.stop()
             finally:
-                self._stream.write(_SHOW_CURSOR)
-                self._stream.flush()
+                try:
+                    self._stream.write(_SHOW_CURSOR)
+                    self._stream.flush()
+                finally:
+                    _leave(self)
 
     def _keep_drawing(self) -> None:
         with suppress(Exception):
