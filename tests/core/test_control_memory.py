@@ -14,12 +14,12 @@ import weakref
 
 import numpy as np
 import pytest
-from tests.support.threads import run_in_threads
 
 from soma import Filter, Graph
 from soma.engine import MemoryStore, schedule
 from soma.engine import run as run_room
 from soma.engine.blobs import Blob
+from support.threads import run_in_threads
 
 MIB = 1 << 20
 WAIT_S = 20
