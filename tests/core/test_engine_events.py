@@ -839,7 +839,7 @@ class TestAgain:
                     sleep(0.01)
             return NodeRun(node, *rest)
 
-        monkeypatch.setattr("soma.engine.run.NodeRun", node_run)
+        monkeypatch.setattr("soma.engine.recording.NodeRun", node_run)
         g.forward(1.0)
         assert late
         outcomes = sorted((row.node, row.outcome) for row in g.last_run.actions)

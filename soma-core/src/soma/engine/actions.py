@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from soma.contracts import ActionRecord
+from soma.engine import recording
 from soma.engine.calls import call_fit, call_forward
 from soma.engine.holding import NOTHING_GIVEN, Given, is_held
 from soma.engine.node_keys import Claimed, NodeKey, fit_key, forward_key, options_of, rng_of
@@ -60,16 +61,16 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
     state = _held_state(run, record)
     if record is not None and state is not None:
         run.let_input_go(at)
-        run.hit(at, "state", record, began)
+        recording.hit(run, at, "state", record, began)
         return state
     if found.recorded:
-        run.missed(at, "state", found.key)
+        recording.missed(run, at, "state", found.key)
     x = inputs(run, at)
     with Claimed(run, found):
         again = _recorded(run, at, "state", found) if found.recorded else None
         state = _held_state(run, again)
         if again is not None and state is not None:  # another has computed it meanwhile
-            run.hit(at, "state", again, began)
+            recording.hit(run, at, "state", again, began)
             return state
         before = run.cache.lookup(found.key) if found.recorded else None
         return _compute_state(run, at, found, x, init, before=before)
@@ -114,15 +115,15 @@ def _compute_state(
         type(learned) is dict and not learned and _differs(private, program, place)
     ):
         tell_learned_inside(run, place, learned)
-        run.done(at, "state", "computed", learned, duration_ms=duration_ms)
+        recording.done(run, at, "state", "computed", learned, duration_ms=duration_ms)
         return NodeState.unshown(learned)
     if run.store is None:
-        run.done(at, "state", "computed", learned, duration_ms=duration_ms)
+        recording.done(run, at, "state", "computed", learned, duration_ms=duration_ms)
         return NodeState.of(learned)
     encoded = _encoded(run, place, learned)
     outcome = "computed" if before is None or _is_refreshed(run, place) else "recomputed"
     nbytes = encoded.nbytes if encoded is not None else 0
-    run.done(at, "state", outcome, learned, duration_ms=duration_ms, nbytes=nbytes)
+    recording.done(run, at, "state", outcome, learned, duration_ms=duration_ms, nbytes=nbytes)
     if encoded is None:
         return NodeState.as_is(learned)
     if found.recorded and not changed_itself(run, place, found, "fit"):
@@ -159,7 +160,7 @@ def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
             run.let_input_go(at)
         return _hit(run, at, record, began)
     if found.recorded:
-        run.missed(at, "output", found.key)
+        recording.missed(run, at, "output", found.key)
     x = inputs(run, at)
     with Claimed(run, found):
         record = _recorded(run, at, "output", found) if found.recorded else None
@@ -170,7 +171,7 @@ def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
 
 def _hit(run: Run, at: int, record: ActionRecord, began: float) -> VirtualValue:
     digest, nbytes = record.outputs["output"], record.bytes["output"]
-    run.hit(at, "output", record, began)
+    recording.hit(run, at, "output", record, began)
     return VirtualValue(
         NOT_IN_HAND,
         digest=digest,
@@ -206,14 +207,14 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
     if type(made) not in IMMUTABLE and type(made) is not Opaque and is_held(made, given):
         made = private_copy(made)  # at once: its producer may write into it when it is called again
     if run.store is None:
-        run.done(at, "output", outcome, made, duration_ms=duration_ms)
+        recording.done(run, at, "output", outcome, made, duration_ms=duration_ms)
         # Of several takers the last gets what the first got: what copying gives.
         takers = run.uses[place] - (place in run.takers.lookers)
         owned = takers < 2 or is_plain_array(made)  # noqa: PLR2004  # several
         return VirtualValue(made, uses=run.uses[place], owned=owned)
     encoded = _encoded(run, place, made)
     nbytes = encoded.nbytes if encoded is not None else 0
-    run.done(at, "output", outcome, made, duration_ms=duration_ms, nbytes=nbytes)
+    recording.done(run, at, "output", outcome, made, duration_ms=duration_ms, nbytes=nbytes)
     value = VirtualValue(
         made if encoded is None else encoded.value,
         digest="" if encoded is None else encoded.digest,

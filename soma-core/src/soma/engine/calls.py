@@ -8,6 +8,7 @@ from types import CoroutineType
 from typing import Any
 
 from soma.codecs import find_codec
+from soma.engine import recording
 from soma.engine.run import Run
 from soma.engine.values import IMMUTABLE
 from soma.errors import InvalidOutput
@@ -24,12 +25,12 @@ def call_fit(run: Run, at: int, x: Any, y: Any, extras: Mapping[str, Any]) -> An
     """
     node = run.program.filters[run.node[at]]
     try:
-        run.started(at, "state")
+        recording.started(run, at, "state")
         found = node.fit(x, y, **extras)
         _refuse_once_only(run, at, "fit", found)
     except BaseException as error:
         _add_note(error, run, at, "fit", (x, y))
-        run.failed(at, "state", error)
+        recording.failed(run, at, "state", error)
         raise
     return found
 
@@ -44,13 +45,13 @@ def call_forward(run: Run, at: int, x: Any, state: Any, extras: Mapping[str, Any
     place = run.node[at]
     node, traits = run.program.filters[place], run.program.traits[place]
     try:
-        run.started(at, "output")
+        recording.started(run, at, "output")
         found = node(x, **extras) if traits.is_function else node.forward(x, state, **extras)
         if type(found) not in IMMUTABLE:
             _refuse_once_only(run, at, "forward", found)
     except BaseException as error:
         _add_note(error, run, at, "forward", (x, x))
-        run.failed(at, "output", error)
+        recording.failed(run, at, "output", error)
         raise
     return found
 

@@ -17,18 +17,17 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from soma.contracts import ActionRecord, ActionStore
+from soma.contracts import ActionStore
 from soma.engine.announcer import Announcer
 from soma.engine.guarded import GuardedStore
 from soma.engine.keys import fan_in_hash
 from soma.engine.notices import Notices
 from soma.engine.program import Program
-from soma.engine.report import Decision, NodeRun, RunReport
+from soma.engine.report import RunReport
 from soma.engine.states import NodeState
 from soma.engine.values import VirtualValue, is_plain_array
 from soma.errors import Nameless
 from soma.events import Bus
-from soma.events.human import times
 from soma.identity import Identity
 from soma.plan import Execute
 
@@ -313,89 +312,8 @@ class Run:
         told = zip(reversed(passes), reversed(loops), strict=True)
         return "".join(f", in pass {number} of loop {loop!r}" for number, loop in told)
 
-    def started(self, at: int, what: str) -> None:
-        """User code is about to be called."""
-        if self.announcer.listening:
-            kind = "Trainable" if self.program.traits[self.node[at]].trainable else "Stateless"
-            self.announcer.node_started(self.id_of(at), what, self.passes_of(at), kind)
-
-    def failed(self, at: int, what: str, error: BaseException) -> None:
-        """User code has raised."""
-        if self.announcer.listening:
-            self.announcer.node_failed(self.id_of(at), what, self.passes_of(at), error)
-
-    def done(
-        self, at: int, what: str, outcome: str, made: Any, *, duration_ms: float, nbytes: int = 0
-    ) -> None:
-        """Enter into the report what was computed."""
-        self.report.actions.append(
-            NodeRun(self.id_of(at), what, outcome, duration_ms, nbytes, self.passes_of(at))
-        )
-        if self.announcer.listening:
-            self.announcer.node_completed(
-                self.id_of(at),
-                what,
-                self.passes_of(at),
-                made,
-                outcome=outcome,
-                duration_ms=duration_ms,
-                nbytes=nbytes,
-            )
-
-    def hit(self, at: int, what: str, record: ActionRecord, began: float) -> None:
-        """Enter into the report what was known, unless this very call has computed it."""
-        if self.made and (self.site(at), what) in self.made:
-            return
-        nbytes = record.bytes[what]
-        self.report.actions.append(
-            NodeRun(self.id_of(at), what, "hit", 0.0, nbytes, self.passes_of(at), record.key)
-        )
-        if self._is_news(at, what, record.key):
-            self.announcer.cache_hit(
-                self.id_of(at),
-                what,
-                self.passes_of(at),
-                record.key,
-                tier=getattr(self.store, "tier", "Local"),
-                load_ms=(self.call.clock() - began) * 1e3,
-                nbytes=nbytes,
-            )
-
-    def missed(self, at: int, what: str, key: str | None) -> None:
-        """What was looked up is not known."""
-        if key is not None and self.announcer.listening:
-            self.announcer.cache_miss(self.id_of(at), what, self.passes_of(at), key)
-
-    def took_arm(self, at: int, arm: str) -> None:
-        """Enter into the report what a branch has decided."""
-        id_, passes, outcome = self.id_of(at), self.passes_of(at), f"took arm {arm!r}"
-        self.report.decisions.append(Decision(id_, outcome, passes, arm=arm))
-        if self._is_news(at, outcome):
-            self.announcer.branch_taken(id_, arm, passes)
-
-    def looped(self, at: int, count: int, *, stopped: bool | None) -> None:
-        """Enter into the report that a loop has made its last pass. None: nobody was asked."""
-        id_, passes = self.id_of(at), self.passes_of(at)
-        why = "" if stopped is None else ", stopped" if stopped else ", max_iterations reached"
-        outcome = f"{times(count, 'pass')}{why}"
-        self.report.decisions.append(
-            Decision(id_, outcome, passes, iterations=count, stopped=stopped)
-        )
-        if stopped is False:
-            self.notices.tell(
-                "LoopNotStopped",
-                id_,
-                f"loop {id_!r} came to its end after {times(count, 'pass')} (max_iterations), and "
-                "its until never said stop",
-                once=(id_, count),
-            )
-        if self._is_news(at, outcome):
-            self.announcer.loop_completed(id_, count, passes, stopped=bool(stopped))
-
-    def _is_news(self, at: int, what: str, key: str = "") -> bool:
+    def is_news(self, at: int, what: str, key: str = "") -> bool:
         """Say whether something is to be announced: a run that starts over repeats itself."""
-        if not self.announcer.listening:
-            return False
         return not self._told or (self.site(at), what, key) not in self._told
 
     def check_stopped(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from soma.engine import recording
 from soma.engine.checks import check_arm, check_learnable
 from soma.engine.program import Branching, Looping, Scope
 from soma.engine.recompute import Inputs
@@ -96,7 +97,7 @@ class Unfolding:
             check_arm(self._program, scope, run.states, self._when(at))
         else:
             check_learnable(self._program, scope, run.call.x, run.call.y)
-        run.took_arm(at, label)
+        recording.took_arm(run, at, label)
         return scope
 
     def _is_over(self, at: int, looping: Looping, inputs: Inputs) -> bool:
@@ -104,7 +105,7 @@ class Unfolding:
         stopped = self._is_stopped(at, looping, inputs) if looping.until >= 0 else None
         if not stopped and count < looping.max_iterations:
             return False
-        run.looped(at, count, stopped=stopped)
+        recording.looped(run, at, count, stopped=stopped)
         return True
 
     def _is_stopped(self, at: int, looping: Looping, inputs: Inputs) -> bool:
