@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,6 +18,14 @@ from soma import Filter, Graph
 from soma.engine import MemoryStore
 from soma.errors import NotFittedError
 from soma.plan import Plan
+from support.forcing import (
+    drop_blobs,
+    drop_records,
+    in_threads,
+    kept_only_at_leaves_and_mapped,
+    patched,
+    picked,
+)
 
 
 def checked(examples):
@@ -881,20 +888,6 @@ MASKS = st.just(-1) | st.integers(0, (1 << 60) - 1)
 """Which of many things: the bits of a number; -1 is all of them."""
 
 
-def picked(things, mask):
-    return [one for place, one in enumerate(sorted(things)) if mask >> place & 1]
-
-
-def drop_blobs(store, mask):
-    for digest in picked(store._blobs, mask):
-        store._bytes -= store._blobs.pop(digest).nbytes
-
-
-def drop_records(store, mask):
-    for key in picked(store._records, mask):
-        del store._records[key]
-
-
 class Checked:
     """A graph beside its evaluation: every call is made of both, and compared."""
 
@@ -1075,39 +1068,6 @@ def check_lost(body, xs, ys, store, *, blobs, records, starts=()):
     for x in xs:
         one.forward(x)
     assert store.verify() == []
-
-
-@contextmanager
-def patched(*changes):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in changes:
-            patch.setattr(name, value)
-        yield
-
-
-def kept_only_at_leaves_and_mapped():
-    """Treat small values as the engine treats those above 1 MiB that are quick to compute."""
-    return patched(
-        ("soma.engine.run.KEEP_BELOW", 0),
-        ("soma.engine.run._BYTES_PER_MS", 1e-9),
-        ("soma.engine.blobs.MAP_FROM", 1),
-        ("soma.engine.values.MAP_FROM", 1),
-    )
-
-
-@contextmanager
-def in_threads(slow_s=-1.0, slow_in_window=16):
-    """Count every node as slow, and let threads take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with patched(
-            ("soma.engine.schedule.SLOW_S", slow_s),
-            ("soma.engine.schedule._SLOW_IN_WINDOW", slow_in_window),
-        ):
-            yield
-    finally:
-        sys.setswitchinterval(interval)
 
 
 STARTS = st.lists(st.sampled_from(("warm", "load", "scratch")), max_size=3)

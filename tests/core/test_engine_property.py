@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import copy
-import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations, count, pairwise
 
@@ -17,6 +15,13 @@ from soma import Filter, Graph
 from soma.dsl import Chain, Composable, Fork
 from soma.engine import MemoryStore
 from soma.plan import Composite, Execute, Parallel, Plan, Sequence
+from support.forcing import (
+    drop_blobs,
+    drop_records,
+    in_threads,
+    kept_only_at_leaves_and_mapped,
+    picked,
+)
 
 
 def checked(examples):
@@ -312,20 +317,6 @@ MASKS = st.just(-1) | st.integers(0, (1 << 40) - 1)
 """Which of many things: the bits of a number; -1 is all of them."""
 
 
-def picked(things, mask):
-    return [one for place, one in enumerate(sorted(things)) if mask >> place & 1]
-
-
-def drop_blobs(store, mask):
-    for digest in picked(store._blobs, mask):
-        store._bytes -= store._blobs.pop(digest).nbytes
-
-
-def drop_records(store, mask):
-    for key in picked(store._records, mask):
-        del store._records[key]
-
-
 # The same without an engine: every node gets a deep copy of its own.
 
 
@@ -479,39 +470,6 @@ def check_fit(dag, xs, ys, store, *, blobs, records, warm_starts=()):
 
 def same_states(found, expected):
     return set(found) == set(expected) and all(same(found[k], expected[k]) for k in found)
-
-
-@contextmanager
-def patched(*changes):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in changes:
-            patch.setattr(name, value)
-        yield
-
-
-def kept_only_at_leaves_and_mapped():
-    """Treat small values as the engine treats those above 1 MiB that are quick to compute."""
-    return patched(
-        ("soma.engine.run.KEEP_BELOW", 0),
-        ("soma.engine.run._BYTES_PER_MS", 1e-9),
-        ("soma.engine.blobs.MAP_FROM", 1),
-        ("soma.engine.values.MAP_FROM", 1),
-    )
-
-
-@contextmanager
-def in_threads(slow_s=-1.0, slow_in_window=16):
-    """Count every node as slow, and let threads take turns as often as they can."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with patched(
-            ("soma.engine.schedule.SLOW_S", slow_s),
-            ("soma.engine.schedule._SLOW_IN_WINDOW", slow_in_window),
-        ):
-            yield
-    finally:
-        sys.setswitchinterval(interval)
 
 
 class TestForward:

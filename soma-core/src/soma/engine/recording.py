@@ -1,0 +1,132 @@
+"""What happens in a run, entered into its report and announced to those who listen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from soma.contracts import ActionRecord
+from soma.engine.report import Decision, NodeRun
+from soma.engine.run import Run
+from soma.errors import describe_error
+from soma.events import (
+    BranchTaken,
+    LoopCompleted,
+    NodeCacheHit,
+    NodeCacheMiss,
+    NodeCompleted,
+    NodeFailed,
+    NodeStarted,
+)
+from soma.events.human import times
+
+__all__ = ["done", "failed", "hit", "looped", "missed", "started", "took_arm"]
+
+
+def started(run: Run, at: int, what: Any) -> None:
+    """User code is about to be called."""
+    if run.announcer.listening:
+        trainable = run.program.traits[run.node[at]].trainable
+        _announce(run, at, NodeStarted, what=what, kind="Trainable" if trainable else "Stateless")
+
+
+def failed(run: Run, at: int, what: Any, error: BaseException) -> None:
+    """User code has raised."""
+    if run.announcer.listening:
+        _announce(run, at, NodeFailed, what=what, error=describe_error(error))
+
+
+def done(
+    run: Run, at: int, what: Any, outcome: Any, made: Any, *, duration_ms: float, nbytes: int = 0
+) -> None:
+    """User code has returned."""
+    run.report.actions.append(
+        NodeRun(run.id_of(at), what, outcome, duration_ms, nbytes, run.passes_of(at))
+    )
+    if run.announcer.listening:
+        _announce(
+            run,
+            at,
+            NodeCompleted,
+            what=what,
+            duration=duration_ms,
+            output_summary=_summary(made),
+            outcome=outcome,
+            bytes=nbytes,
+        )
+
+
+def hit(run: Run, at: int, what: Any, record: ActionRecord, began: float) -> None:
+    """What a node would compute is known. That this very call has computed it is no hit."""
+    if run.made and (run.site(at), what) in run.made:
+        return
+    nbytes = record.bytes[what]
+    run.report.actions.append(
+        NodeRun(run.id_of(at), what, "hit", 0.0, nbytes, run.passes_of(at), record.key)
+    )
+    if run.announcer.listening and run.is_news(at, what, record.key):
+        _announce(
+            run,
+            at,
+            NodeCacheHit,
+            what=what,
+            key=record.key,
+            tier=getattr(run.store, "tier", "Local"),
+            load_time=(run.call.clock() - began) * 1e3,
+            bytes=nbytes,
+        )
+
+
+def missed(run: Run, at: int, what: Any, key: str | None) -> None:
+    """What was looked up is not known."""
+    if key is not None and run.announcer.listening:
+        _announce(run, at, NodeCacheMiss, what=what, key=key)
+
+
+def took_arm(run: Run, at: int, arm: str) -> None:
+    """A branch has decided."""
+    outcome = f"took arm {arm!r}"
+    run.report.decisions.append(Decision(run.id_of(at), outcome, run.passes_of(at), arm=arm))
+    if run.announcer.listening and run.is_news(at, outcome):
+        _announce(run, at, BranchTaken, arm=arm)
+
+
+def looped(run: Run, at: int, count: int, *, stopped: bool | None) -> None:
+    """A loop has made its last pass. ``stopped`` is None where nobody was asked."""
+    id_, passes = run.id_of(at), times(count, "pass")
+    why = "" if stopped is None else ", stopped" if stopped else ", max_iterations reached"
+    run.report.decisions.append(
+        Decision(id_, passes + why, run.passes_of(at), iterations=count, stopped=stopped)
+    )
+    if stopped is False:
+        run.notices.tell(
+            "LoopNotStopped",
+            id_,
+            f"loop {id_!r} came to its end after {passes} (max_iterations), and its until never "
+            "said stop",
+            once=(id_, count),
+        )
+    if run.announcer.listening and run.is_news(at, passes + why):
+        _announce(run, at, LoopCompleted, iterations=count, stopped=bool(stopped))
+
+
+def _announce(run: Run, at: int, event: Any, /, **fields: Any) -> None:
+    node, passes = run.id_of(at), run.passes_of(at)
+    run.announcer.emit(event(run_id=run.report.run_id, node_id=node, passes=passes, **fields))
+
+
+def _summary(made: Any) -> str:
+    """Return type and size in words, and no value: an event may be written down anywhere."""
+    name = type(made).__name__
+    if type(made) in _SCALARS:
+        return name
+    try:
+        shape = getattr(made, "shape", None)
+        if isinstance(shape, tuple):
+            dtype = getattr(made, "dtype", "")
+            return f"{name} {dtype} {tuple(shape)}" if dtype else f"{name} {tuple(shape)}"
+        return f"{name} of {len(made)}" if hasattr(type(made), "__len__") else name
+    except Exception:  # noqa: BLE001  # somebody else's class
+        return name
+
+
+_SCALARS = frozenset((type(None), bool, int, float, complex))
