@@ -81,10 +81,12 @@ class _Finder:
         self.active = [False] * count
         self.settled = [False] * count
         self.kept = [False] * count
-        self.lookers = frozenset(
-            one.condition if isinstance(one, Branching) else one.until
-            for one in self.controls.values()
-        )
+        self.asked = {
+            place: one.condition if isinstance(one, Branching) else one.until
+            for place, one in self.controls.items()
+            if isinstance(one, Branching) or one.until >= 0
+        }
+        """Branch or loop -> the node that it asks."""
         self.scope_of = [
             number for number, one in enumerate(self.scopes) for _ in range(one.start, one.stop)
         ]
@@ -157,11 +159,8 @@ class _Finder:
         """Find what is settled in a scope, where what it is given is or is not."""
         scope = self.scopes[number]
         for place in range(scope.start, scope.stop):
-            above = (
-                all(self.settled[one] for one in self.before[place])
-                if (self.before[place])
-                else given
-            )
+            sources = self.before[place]
+            above = all(self.settled[one] for one in sources) if sources else given
             entry = self.entries[place]
             if isinstance(entry, Execute):
                 self.settled[place] = above and (entry.frozen or entry.kind == "stateless")
@@ -173,10 +172,7 @@ class _Finder:
         for number in control.bodies:  # recurses as bodies nest
             self.settle(number, given=above)
         ends = [self.scopes[number].terminal for number in control.bodies]
-        if isinstance(control, Branching):
-            ends.append(control.condition)
-        elif control.until >= 0:
-            ends.append(control.until)
+        ends += [self.asked[place]] if place in self.asked else []
         found = all(self.settled[one] for one in ends)
         if isinstance(control, Looping) and above and not self.settled[ends[0]]:
             self.settle(control.body, given=False)  # what a later pass is given may change
@@ -203,15 +199,15 @@ class _Finder:
                 entering[number] += takes[place]
         for scope in self.scopes[1:]:
             uses[scope.terminal] += 1  # the branch or loop
-        for place, control in self.controls.items():
-            asked = control.condition if isinstance(control, Branching) else control.until
-            if asked >= 0:
-                uses[asked] += takes[place] if isinstance(control, Branching) else 1
+        for place, asked in self.asked.items():
+            uses[asked] += takes[place] if isinstance(self.controls[place], Branching) else 1
         uses[-1] = entering[0]
         if not fitting:
             for place in range(self.scopes[0].stop):
                 uses[place] += not self.after[place]  # the caller
-        return Takers(uses=tuple(uses), entering=tuple(entering), lookers=self.lookers)
+        return Takers(
+            uses=tuple(uses), entering=tuple(entering), lookers=frozenset(self.asked.values())
+        )
 
 
 def find_needs(layout: Layout) -> Needs:

@@ -44,10 +44,8 @@ def plan_to_data(root: Sequence, diagnostics: tuple[Diagnostic, ...]) -> str:
 
 
 def _to_data(entry: Entry | Arm) -> dict[str, Any]:
-    name = type(entry).__name__
-    if isinstance(entry, Execute):  # by far the most
-        return {"type": name, **_fields(entry)}
-    return {"type": name, **_fields(entry)} if not isinstance(entry, Arm) else _fields(entry)
+    found = _fields(entry)
+    return found if isinstance(entry, Arm) else {"type": type(entry).__name__, **found}
 
 
 def _fields(one: Any) -> dict[str, Any]:
