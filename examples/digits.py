@@ -151,8 +151,9 @@ def _softmax(scores: Floats) -> Floats:
     return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
 
 
-def build(pca: Pca) -> Graph:
-    """Declare the graph."""
+def build(pca: Pca | None = None) -> Graph:
+    """Declare the graph: ``soma graph digits:build`` draws it."""
+    pca = Pca(components=30) if pca is None else pca
     g = Graph.somatize(Scaler() >> (pca | Strokes() | FirstCentres(30)))
     g.loop("refine", MoveCentres(), until=is_settled)
     g.branch(

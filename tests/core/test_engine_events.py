@@ -218,6 +218,7 @@ class TestChain:
             "run_id": fit,
             "phase": "fit",
             "plan_summary": {"total_nodes": 3, "cached_nodes": 0, "parallel_branches": 1},
+            "seed": None,
         }
         assert events[8]["phase"] == "forward"
         durations = [event["duration"] for event in events if "duration" in event]

@@ -342,11 +342,11 @@ def nothing(run_dir):
     return None
 """
 RING = """
-from soma.events import Bus, RunCompleted, attach_default_sinks, open_default_sinks
+from soma.events import Bus, DefaultSinks, RunCompleted, open_default_sinks
 
 for _ in range(2):
     bus = Bus()
-    attach_default_sinks(bus)
+    DefaultSinks(bus)
     bus.emit(RunCompleted(run_id="r", duration=1.0))
     print([name for name, _ in open_default_sinks()], bus.listening)
 """

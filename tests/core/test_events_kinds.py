@@ -47,6 +47,7 @@ BY_HINT = {
     int: st.integers(),
     float: floats,
     bool: st.booleans(),
+    int | None: st.none() | st.integers(),
     str | None: st.none() | texts,
     float | None: st.none() | floats,
     tuple[int, ...]: st.lists(st.integers()).map(tuple),

@@ -140,8 +140,8 @@ class TestPlugins:
         (core,) = [row for row in rows if row["name"] == "soma-core"]
         assert core["status"] == "ok"
         provided = {(one["kind"], one["name"]) for one in core["provides"]}
-        commands = {("command", "codecs"), ("command", "frame"), ("command", "plugins")}
-        assert provided == {*commands, ("action store", "memory")}
+        commands = {("command", one) for one in ("codecs", "frame", "graph", "plugins", "runs")}
+        assert provided == {*commands, ("action store", "memory"), ("event sink", "jsonl")}
         rows = json.loads(run_soma("plugins list --json", tmp_path).stdout)
         assert "soma-core" not in {row["name"] for row in rows}
 

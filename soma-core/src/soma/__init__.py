@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from soma.specs import RunnerSpec as RunnerSpec
     from soma.specs import StrategySpec as StrategySpec
     from soma.specs import TransportSpec as TransportSpec
+    from soma.tracking.find import runs as runs
+    from soma.tracking.tracked import TrackedRun as TrackedRun
+    from soma.tracking.view import RunView as RunView
     from soma.values import Opaque as Opaque
 
 __all__ = [
@@ -96,12 +99,14 @@ __all__ = [
     "Opaque",
     "PlanError",
     "PluginError",
+    "RunView",
     "RunnerSpec",
     "SchemaMismatch",
     "SomaError",
     "SourceWarning",
     "StateWarning",
     "StrategySpec",
+    "TrackedRun",
     "TransportSpec",
     "UnknownKind",
     "UnknownName",
@@ -111,6 +116,7 @@ __all__ = [
     "codec",
     "codecs_registered",
     "hookimpl",
+    "runs",
     "search",
 ]
 
@@ -154,6 +160,9 @@ _EXPORTS = {
     "SourceWarning": "soma.errors",
     "StateWarning": "soma.errors",
     "Unsettled": "soma.errors",
+    "RunView": "soma.tracking.view",
+    "TrackedRun": "soma.tracking.tracked",
+    "runs": "soma.tracking.find",
     "search": "soma.space",
     "codec": "soma.codecs",
     "codecs_registered": "soma.codecs",
@@ -161,7 +170,7 @@ _EXPORTS = {
 }
 
 _ROOMS = frozenset(
-    {"contracts", "engine", "errors", "events", "frame", "identity", "plan", "testing"}
+    {"contracts", "engine", "errors", "events", "frame", "identity", "pictures", "plan", "testing"}
 )
 """Modules that may be used as ``soma.<module>`` without an import of their own."""
 

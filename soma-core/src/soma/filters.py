@@ -57,6 +57,8 @@ class Filter(Composable):
     "shape": (None, 64)}`` with None for a free axis. Unset: anything."""
     _output_schema: ClassVar[str | Mapping[str, Any] | None] = None
     """What it gives, in the same words."""
+    _secret: ClassVar[tuple[str, ...]] = ()
+    """Constructor arguments that are written down nowhere; those of base classes are as well."""
     class_version: ClassVar[int] = 1
     """Raise it when constructor arguments or states of older releases do not fit any more."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
 
 from soma import engine, parameters, sources
+from soma._html import preformatted
 from soma.compiler import compile_topology, traits_by_id
 from soma.compiler.text import plan_text, topology_text
 from soma.declaration import Declaration
@@ -15,10 +17,16 @@ from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
 from soma.engine.opening import open_store
 from soma.errors import GraphError
-from soma.events import Bus, Subscription, attach_default_sinks, make_event, open_sink
+from soma.events import Bus, DefaultSinks, Subscription, make_event, open_sink
 from soma.events.progress import shown_progress
 from soma.identity import NodeIdentity
-from soma.plan import Plan
+from soma.plan import SHOWN_NODES, Plan
+from soma.tracking.source import Source
+from soma.tracking.tracked import TrackedRun, track
+from soma.values import States
+
+if TYPE_CHECKING:
+    from soma.pictures import Overlay
 
 __all__ = ["Graph"]
 
@@ -64,7 +72,7 @@ class Graph:
         self._identities: dict[str, NodeIdentity] = {}
         self._compiled: tuple[int, Program] | None = None
         self._last_run: RunReport | None = None
-        self._bus: dict[str, Bus] = {}
+        self._bus: dict[str, tuple[Bus, DefaultSinks]] = {}
 
     # Declaring
 
@@ -381,6 +389,45 @@ class Graph:
         """
         self._events().emit(make_event(event, fields))
 
+    def track_run(
+        self,
+        name: str,
+        root: str | PathLike[str] = ".soma",
+        *,
+        tags: Sequence[str] = (),
+        params: Mapping[str, Any] | None = None,
+    ) -> TrackedRun:
+        """Record what this graph does from now on, in a folder of its own under ``root``.
+
+        >>> with g.track_run("baseline", params={"lr": 0.1}) as run:  # doctest: +SKIP
+        ...     g.fit(x, y)
+        ...     run.log("loss", 0.25, step=3)
+
+        Read it by ``soma.runs(root)``, or ``soma runs show last``. Recording never makes a run
+        fail: a folder that cannot be written is one line on stderr.
+
+        Args:
+            name: what people call the run; any number of runs may have the same.
+            root: folder that holds all runs; made where it is not there.
+            tags: texts to find it by.
+            params: settings to remember, plain data by name.
+
+        Returns:
+            The run, which has begun. Leave its ``with`` block, or call ``finish``, to end it.
+
+        Raises:
+            InvalidInput: the name, a tag or a parameter is not what it should be.
+        """
+        bus = self._events()
+        source = Source(
+            declared=self._declared,
+            compiled=self.compile,
+            seed=self._seed,
+            bus=bus,
+            sinks=self._bus["made"][1],
+        )
+        return track(source, name, root=root, tags=tags, params=params)
+
     # What was learned
 
     def state(self) -> dict[str, Any]:
@@ -388,7 +435,7 @@ class Graph:
 
         Nodes that learn nothing are left out, and so are those whose fit returned None.
         """
-        return {id_: state.take() for id_, state in self._states.items() if state.shown}
+        return States((id_, state.take()) for id_, state in self._states.items() if state.shown)
 
     def load_state(self, states: Mapping[str, Any], strict: bool = True) -> None:  # noqa: FBT001, FBT002  # as torch has it
         """Put states in place: forward uses them, and the next fit goes on from them.
@@ -423,6 +470,43 @@ class Graph:
             return plan_text(self.compile())
         except GraphError as error:
             return topology_text(topology, error)
+
+    def to_svg(self, *, overlay: bool = True) -> str:
+        """Return a picture of the plan: SVG that needs nothing else.
+
+        Args:
+            overlay: show what the last fit or forward did, where there was one.
+
+        Raises:
+            GraphError: the graph is empty, its edges go round or its nodes do not fit together.
+            InvalidInput: there is too much for a picture; the message says how much would do.
+        """
+        plan = self.compile()
+        return plan.to_svg(self._overlay(plan) if overlay else None)
+
+    def to_mermaid(self, *, overlay: bool = True) -> str:
+        """Return the text of a flowchart, as GitHub and others draw it (mermaid).
+
+        Args:
+            overlay: show what the last fit or forward did, where there was one.
+
+        Raises:
+            GraphError: as ``to_svg``.
+        """
+        plan = self.compile()
+        return plan.to_mermaid(self._overlay(plan) if overlay else None)
+
+    def _overlay(self, plan: Plan) -> Overlay | None:
+        return None if self._last_run is None else self._last_run.overlay(plan)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the picture, or the text of what is too large for one."""
+        try:
+            if 0 < len(self) <= SHOWN_NODES:
+                return self.to_svg()
+        except GraphError:
+            pass  # the text says what is wrong
+        return preformatted(self.to_text())
 
     def filter_source(self, id_: str) -> str:
         """Return the source text of a node's class or function; empty, and a warning, without one.
@@ -499,10 +583,10 @@ class Graph:
     def _events(self) -> Bus:
         """Return the bus; sinks of plugins are looked for when it is first needed."""
         if not self._bus:
-            made = Bus()
-            attach_default_sinks(made)
+            bus = Bus()
+            made = (bus, DefaultSinks(bus))
             self._bus.setdefault("made", made)  # two threads may come here at once
-        return self._bus["made"]
+        return self._bus["made"][0]
 
     def _program(self) -> Program:
         version = self._declared.version

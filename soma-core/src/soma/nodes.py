@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from soma.dsl import Chain, Fork, Marked
 from soma.errors import InvalidFilter, did_you_mean, shown
+from soma.masking import check_secret
 from soma.schemas import check_schema
 
 __all__ = ["Traits", "check_node", "label_of", "traits_of"]
@@ -140,7 +141,7 @@ def _looks_like(node: Any, cls: type) -> Any:
 
 _ASKED = (
     *("forward", "fit", "poll", "build_module", "_kind", "_stream_mode", "_differentiable"),
-    *("_cacheable", "_deterministic", "_uses_seed", "_input_schema", "_output_schema"),
+    *("_cacheable", "_deterministic", "_uses_seed", "_input_schema", "_output_schema", "_secret"),
 )
 """What is asked of a class; an object may have its own."""
 
@@ -165,6 +166,7 @@ def _check(node: Any) -> _Signatures:
         raise InvalidFilter(
             f"{name}._stream_mode is {shown(mode)}.{did_you_mean(str(mode), _STREAM_MODES)}"
         )
+    check_secret(node)
     for attribute in ("_input_schema", "_output_schema"):
         check_schema(f"{name}.{attribute}", getattr(node, attribute, None))
     forward = _takes(name, node, "forward", "(x, state)", "state is None where there is no fit")

@@ -20,15 +20,16 @@ from soma.engine.checks import check_seed
 from soma.engine.memory import MemoryStore, shared_store
 from soma.engine.program import Program, build_program
 from soma.engine.recompute import Inputs
-from soma.engine.report import Decision, NodeRun, Notice, RunReport
+from soma.engine.report import Decision, Failure, NodeRun, Notice, RunReport
 from soma.engine.run import Call, Run
 from soma.engine.schedule import run_all
 from soma.engine.states import NodeState
-from soma.errors import CacheConfigError, Nameless
+from soma.errors import CacheConfigError, Nameless, describe_error
 from soma.events import Bus
 
 __all__ = [
     "Decision",
+    "Failure",
     "MemoryStore",
     "NodeRun",
     "NodeState",
@@ -160,10 +161,11 @@ def _done(
     run = Run(program, store, call, report, bus)
     started = call.clock()
     try:
-        run.announcer.run_started(report.phase, program.plan)
+        run.announcer.run_started(report.phase, program.plan, call.seed)
         run_all(run, Inputs())
     except BaseException as error:
         report.duration_ms = (call.clock() - started) * 1e3
+        report.error = describe_error(error)
         run.announcer.run_failed(error)
         raise
     report.duration_ms = (call.clock() - started) * 1e3

@@ -64,7 +64,7 @@ class Announcer:
         """Say nothing more but how the run ended: nobody waits for those who wait to be heard."""
         self._leaving = True
 
-    def run_started(self, phase: Any, plan: Plan) -> None:
+    def run_started(self, phase: Any, plan: Plan, seed: int | None) -> None:
         """The run begins."""
         if self.listening:
             summary = {
@@ -72,7 +72,7 @@ class Announcer:
                 "cached_nodes": sum(node.cached for node in plan.nodes),
                 "parallel_branches": plan.parallel_branches,
             }
-            self.emit(RunStarted(run_id=self.run_id, phase=phase, plan_summary=summary))
+            self.emit(RunStarted(run_id=self.run_id, phase=phase, plan_summary=summary, seed=seed))
 
     def run_completed(self, duration_ms: float) -> None:
         """The run is done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from soma.contracts import ActionRecord
-from soma.engine.report import Decision, NodeRun
+from soma.engine.report import Decision, Failure, NodeRun
 from soma.engine.run import Run
 from soma.errors import describe_error
 from soma.events import (
@@ -18,6 +18,7 @@ from soma.events import (
     NodeStarted,
 )
 from soma.events.human import times
+from soma.values import summary
 
 __all__ = ["done", "failed", "hit", "looped", "missed", "started", "took_arm"]
 
@@ -31,8 +32,10 @@ def started(run: Run, at: int, what: Any) -> None:
 
 def failed(run: Run, at: int, what: Any, error: BaseException) -> None:
     """User code has raised."""
+    failure = Failure(run.id_of(at), what, describe_error(error), run.passes_of(at))
+    run.report.failures.append(failure)
     if run.announcer.listening:
-        _announce(run, at, NodeFailed, what=what, error=describe_error(error))
+        _announce(run, at, NodeFailed, what=what, error=failure.error)
 
 
 def done(
@@ -49,7 +52,7 @@ def done(
             NodeCompleted,
             what=what,
             duration=duration_ms,
-            output_summary=_summary(made),
+            output_summary=summary(made),
             outcome=outcome,
             bytes=nbytes,
         )
@@ -112,21 +115,3 @@ def looped(run: Run, at: int, count: int, *, stopped: bool | None) -> None:
 def _announce(run: Run, at: int, event: Any, /, **fields: Any) -> None:
     node, passes = run.id_of(at), run.passes_of(at)
     run.announcer.emit(event(run_id=run.report.run_id, node_id=node, passes=passes, **fields))
-
-
-def _summary(made: Any) -> str:
-    """Return type and size in words, and no value: an event may be written down anywhere."""
-    name = type(made).__name__
-    if type(made) in _SCALARS:
-        return name
-    try:
-        shape = getattr(made, "shape", None)
-        if isinstance(shape, tuple):
-            dtype = getattr(made, "dtype", "")
-            return f"{name} {dtype} {tuple(shape)}" if dtype else f"{name} {tuple(shape)}"
-        return f"{name} of {len(made)}" if hasattr(type(made), "__len__") else name
-    except Exception:  # noqa: BLE001  # somebody else's class
-        return name
-
-
-_SCALARS = frozenset((type(None), bool, int, float, complex))

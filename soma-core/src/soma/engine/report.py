@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from soma.events.human import human_ms, printable
+from soma._html import preformatted
+from soma.events.human import human_ms, one_line, passes_text, printable
 from soma.events.table import summarize, table_text
+from soma.plan import Plan
 
-__all__ = ["Decision", "NodeRun", "Notice", "RunReport"]
+if TYPE_CHECKING:
+    from soma.pictures import Overlay
+
+__all__ = ["Decision", "Failure", "NodeRun", "Notice", "RunReport"]
 
 
 class NodeRun(NamedTuple):
@@ -63,6 +68,18 @@ class Decision(NamedTuple):
     """Of a loop: whether its ``until`` ended it; None where it has none (``until=False``)."""
 
 
+class Failure(NamedTuple):
+    """A node that raised."""
+
+    node: str
+    what: str
+    """As of ``NodeRun``."""
+    error: str
+    """Type and message."""
+    passes: tuple[int, ...] = ()
+    """Pass numbers of the loops around it, outermost first."""
+
+
 @dataclass(slots=True)
 class RunReport:
     """What one ``fit`` or ``forward`` did.
@@ -80,6 +97,9 @@ class RunReport:
     notices: list[Notice] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     """What branches and loops did, in the order in which they decided."""
+    failures: list[Failure] = field(default_factory=list)
+    error: str = ""
+    """Type and message of what ended it; empty where nothing did."""
     duration_ms: float = 0.0
     run_id: str = ""
     """What its events call it."""
@@ -109,13 +129,35 @@ class RunReport:
             f"{printable(node)}: {outcome}{f', {count} times' if count > 1 else ''}"
             for (node, outcome), count in told.items()
         ]
+        lines += [f"{_failed(one)}: {one_line(one.error)}" for one in self.failures]
+        if self.error and not self.failures:
+            lines.append(f"failed: {one_line(self.error)}")
         return "\n".join(lines)
+
+    def overlay(self, plan: Plan) -> Overlay:
+        """Return what was done, as it is laid over the picture of the plan that was run."""
+        from soma.events.overlay import overlay_of  # which only those who look need
+
+        title = f"{self.phase}, {human_ms(self.duration_ms)}"
+        failed = [one.node for one in self.failures]
+        return overlay_of(plan, summarize(self.actions), self.decisions, failed=failed, title=title)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.to_text())
 
     def __str__(self) -> str:
         hits = self.hits
         count = len(self.actions) - hits
         names = f": {', '.join(self.computed)}" if count else ""
-        return f"{self.phase}: {hits} hit{'s' * (hits != 1)}, {count} computed{names}"
+        failed = ", ".join(dict.fromkeys(printable(one.node) for one in self.failures))
+        ended = f"; failed at {failed}" if failed else "; failed" if self.error else ""
+        return f"{self.phase}: {hits} hit{'s' * (hits != 1)}, {count} computed{names}{ended}"
 
     def _nodes_with(self, *outcomes: str) -> Iterator[str]:
         return iter(dict.fromkeys(one.node for one in self.actions if one.outcome in outcomes))
+
+
+def _failed(one: Failure) -> str:
+    verb = "fit" if one.what == "state" else "forward"
+    passes = f" ({passes_text(one.passes)})" if one.passes else ""
+    return f"{printable(one.node)} failed in {verb}{passes}"

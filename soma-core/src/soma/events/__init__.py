@@ -30,7 +30,7 @@ from soma.events.runs import (
     RunFailed,
     RunStarted,
 )
-from soma.events.sinks import attach_default_sinks, open_default_sinks, open_sink
+from soma.events.sinks import DefaultSinks, open_default_sinks, open_sink
 from soma.events.studies import (
     BestUpdated,
     GenerationCompleted,
@@ -59,6 +59,7 @@ __all__ = [
     "BestUpdated",
     "BranchTaken",
     "Bus",
+    "DefaultSinks",
     "EpochCompleted",
     "EpochStarted",
     "Event",
@@ -93,7 +94,6 @@ __all__ = [
     "TrialPruned",
     "TrialStarted",
     "UserEvent",
-    "attach_default_sinks",
     "check_event",
     "make_event",
     "open_default_sinks",

@@ -17,6 +17,7 @@ __all__ = [
     "human_ms",
     "one_line",
     "outcomes_text",
+    "passes_span",
     "passes_text",
     "printable",
     "times",
@@ -88,6 +89,28 @@ def outcomes_text(hits: int, computed: int, recomputed: int) -> str:
 def passes_text(passes: Iterable[int]) -> str:
     """Return the passes of the loops around a node, the outermost first: ``"pass 2.3"``."""
     return f"pass {'.'.join(map(str, passes))}"
+
+
+def passes_span(found: Iterable[tuple[int, ...]]) -> str:
+    """Return the passes of several things that were done, each once; empty outside of loops.
+
+    >>> passes_span([(3,), (1,), (2,), (1,)])
+    '1 to 3'
+    >>> passes_span([(1, 2), (1, 4), ()])
+    '1.2, 1.4'
+    """
+    every = sorted({one for one in found if one})
+    texts = [".".join(map(str, one)) for one in every]
+    if len(every) > 1:
+        first, last = every[0], every[-1]
+        if len(first) == len(last) == 1 and last[0] - first[0] == len(every) - 1:
+            return f"{texts[0]} to {texts[-1]}"
+    more = len(every) - _PASSES
+    return ", ".join(texts[:_PASSES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+_PASSES = 3
+"""More than these that are not in a row are not told one by one."""
 
 
 def printable(text: str) -> str:

@@ -39,6 +39,7 @@ class RunStarted(Event):
     phase: Literal["fit", "forward"]
     plan_summary: dict[str, Any]
     """``total_nodes``, ``cached_nodes`` and ``parallel_branches``, all counts."""
+    seed: int | None = None
 
 
 @event

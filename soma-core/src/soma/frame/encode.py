@@ -25,7 +25,7 @@ from soma.frame.encoded import Encoded
 from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, build_header, pad
 from soma.frame.paths import find_path
 from soma.frame.tokens import INLINE_BYTES, PACKED_ITEMS, Code
-from soma.values import Opaque
+from soma.values import Opaque, States
 
 __all__ = ["encode"]
 
@@ -281,6 +281,11 @@ def _dict(writer: _Writer, value: dict[Any, Any]) -> None:
     _children(writer, value, [part for item in value.items() for part in item])
 
 
+def _states(writer: _Writer, value: States) -> None:
+    writer.rearranged = True  # it reads as a dict
+    _dict(writer, value)
+
+
 def _children(writer: _Writer, container: Any, children: Sequence[Any]) -> None:
     """Write the children at once where all are plain, which most are; else leave them for later."""
     tokens = []
@@ -394,6 +399,7 @@ _HANDLERS: dict[type, Callable[[_Writer, Any], None]] = {
     list: _list,
     tuple: _tuple,
     dict: _dict,
+    States: _states,
     set: _set,
     frozenset: _set,
     range: _range,

@@ -60,6 +60,7 @@ _IGNORED = frozenset(
         *("__annotations_cache__", "_abc_impl", "__type_params__", "_cache_depends", "_cache_env"),
         # They say what is kept and what fits together, and change no result.
         *("_cacheable", "_deterministic", "_uses_seed", "_input_schema", "_output_schema"),
+        "_secret",  # what is not to be written down
     }
 )
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from soma.arguments import is_captured
 from soma.codecs import find_codec
 from soma.errors import shown
+from soma.values import States
 
 if TYPE_CHECKING:
     from soma.identity.canonical import Canon, Step
@@ -311,6 +312,7 @@ CONTAINERS: dict[type, Callable[[Canon, Any], Iterator[Step]]] = {
     list: _sequence,
     tuple: _sequence,
     dict: _dict,
+    States: lambda canon, value: _dict(canon, dict(value)),
     types.MappingProxyType: _dict,
     OrderedDict: _ordered_dict,
     defaultdict: _default_dict,

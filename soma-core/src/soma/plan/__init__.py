@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from soma.plan.data import FORMAT, plan_from_data, plan_to_data
 from soma.plan.entries import (
@@ -30,9 +31,13 @@ from soma.plan.entries import (
     units_of,
 )
 
+if TYPE_CHECKING:
+    from soma.pictures import Overlay
+
 __all__ = [
     "FORMAT",
     "MAX_NESTED",
+    "SHOWN_NODES",
     "Arm",
     "Branch",
     "Composite",
@@ -46,6 +51,9 @@ __all__ = [
     "Unit",
     "units_of",
 ]
+
+SHOWN_NODES = 150
+"""A notebook shows larger graphs as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +108,34 @@ class Plan:
         """
         root, diagnostics = plan_from_data(text)
         return cls(root=root, diagnostics=diagnostics)
+
+    def to_svg(self, overlay: Overlay | None = None) -> str:
+        """Return a picture: SVG that needs nothing else.
+
+        Args:
+            overlay: what a run did, laid over it.
+
+        Raises:
+            InvalidInput: there is too much for a picture; the message says how much would do.
+        """
+        from soma.pictures import draw  # which only those who look need
+        from soma.plan.picture import scene_of
+
+        return draw(scene_of(self), overlay)
+
+    def to_mermaid(self, overlay: Overlay | None = None) -> str:
+        """Return the text of a flowchart, as GitHub and others draw it (mermaid).
+
+        Args:
+            overlay: what a run did, laid over it.
+        """
+        from soma.pictures import mermaid  # as above
+        from soma.plan.picture import scene_of
+
+        return mermaid(scene_of(self), overlay)
+
+    def _repr_html_(self) -> str | None:
+        return self.to_svg() if len(self.nodes) <= SHOWN_NODES else None  # then its repr is shown
 
     def __repr__(self) -> str:
         return f"<Plan: nodes={len(self.nodes)}, parallel_branches={self.parallel_branches}>"

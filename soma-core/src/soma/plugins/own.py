@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from soma.hookspecs import hookimpl
-from soma.specs import ActionStoreSpec, CommandSpec
+from soma.specs import ActionStoreSpec, CommandSpec, EventSinkSpec
 
-__all__ = ["soma_action_stores", "soma_commands"]
+__all__ = ["soma_action_stores", "soma_commands", "soma_event_sinks"]
 
 
 @hookimpl
@@ -35,7 +35,27 @@ def soma_commands() -> Iterator[CommandSpec]:
         summary="Look into SOMA1 frames, the bytes of values.",
     )
     yield CommandSpec(
+        name="graph",
+        target="soma.cli.graph:graph",
+        summary="Draw a graph as text, SVG or Mermaid.",
+    )
+    yield CommandSpec(
         name="plugins",
         target="soma.cli.plugins:plugins",
         summary="List, show and check the plugins that are installed.",
+    )
+    yield CommandSpec(
+        name="runs",
+        target="soma.cli.runs:runs",
+        summary="List, show, follow and remove tracked runs.",
+    )
+
+
+@hookimpl
+def soma_event_sinks() -> Iterator[EventSinkSpec]:
+    """Offer the sink of tracked runs."""
+    yield EventSinkSpec(
+        name="jsonl",
+        target="soma.tracking.jsonl:JsonlSink",
+        summary="Writes events.jsonl and metrics.jsonl into the folder of a tracked run.",
     )

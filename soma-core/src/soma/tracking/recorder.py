@@ -1,0 +1,148 @@
+"""The folder of a run while it is written: made whole, filled by a listener, and closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from soma.events import Event
+from soma.masking import Mask, secrets_of
+from soma.tracking.files import replace_json, sync_folder
+from soma.tracking.graph_record import describe_graph
+from soma.tracking.jsonl import EVENTS, JsonlSink
+from soma.tracking.manifest import make_manifest
+from soma.tracking.names import new_name
+from soma.tracking.notices import tell_gap
+from soma.tracking.source import Source
+from soma.tracking.status import STATUS, Status, first_status
+from soma.tracking.words import OWN_WORDS
+
+__all__ = ["Recorder"]
+
+MANIFEST = "manifest.json"
+GRAPH = "graph.json"
+_ATTEMPTS = 100
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+_FAILURES = ("NodeFailed", "RunFailed")
+
+
+class Recorder:
+    """The folder of one run, and the subscription that fills it.
+
+    Raises:
+        OSError: the folder cannot be made; nothing is left of it.
+    """
+
+    def __init__(self, source: Source, root: Path, said: Mapping[str, Any]) -> None:
+        self._source = source
+        self._mask = Mask()
+        self._mask.keep(OWN_WORDS)
+        self._read_secrets()
+        self._version = source.declared.version
+        self._told = False
+        status = first_status()
+
+        def files(run_id: str) -> dict[str, Any]:
+            manifest = make_manifest(
+                run_id, **said, seed=source.seed, node_ids=list(source.declared.nodes)
+            )
+            self._mask.keep((run_id, manifest["created_at"]))
+            return {MANIFEST: self._mask(manifest), STATUS: status, GRAPH: self._graph()}
+
+        self.folder = _make_folder(root, said["kind"], said["created_at"], files)
+        self._status = Status(self.folder, status)
+        with ExitStack() as undo:  # of what is half begun nothing may stay
+            undo.callback(_remove, self.folder)
+            self._sink = JsonlSink(self.folder, self._mask, self._before)
+            undo.callback(self._sink.close)
+            self._subscription = source.bus.subscribe(
+                self._sink, plain=False, name="the record of a run"
+            )
+            undo.callback(self._subscription.cancel)
+            self._end_sinks = source.sinks.open_for(self.folder)
+            undo.callback(self._end_sinks)
+            self._status.start_heart()
+            undo.pop_all()
+
+    def _read_secrets(self) -> None:
+        for one in self._source.declared.filters.values():
+            self._mask.add(secrets_of(one.filter))
+
+    def _graph(self) -> Any:
+        source = self._source
+        return self._mask(describe_graph(source.declared.freeze(), source.compiled))
+
+    def _before(self, event: Event) -> None:
+        """See what is secret by now, and before a fit or forward whether the graph has changed."""
+        begins = event.event_type == "RunStarted"
+        if begins or event.event_type in _FAILURES:
+            self._read_secrets()
+        version = self._source.declared.version
+        if not begins or version == self._version:
+            return
+        try:
+            replace_json(self.folder / GRAPH, self._graph())
+            self._version = version
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                tell_gap(f"the graph of a run was not written to {self.folder}", error)
+
+    def end(self, state: str, error: str | None) -> None:
+        """Close the files and say how it ended; once more, where that was interrupted."""
+        try:
+            self._subscription.cancel()
+            self._end_sinks()
+            self._sink.close()
+            if error is not None:
+                self._read_secrets()
+        finally:
+            self._status.finish(state, self._mask(error), self._sink.lost)
+
+
+def _make_folder(
+    root: Path, kind: str, began: datetime, files: Callable[[str], Mapping[str, Any]]
+) -> Path:
+    """Make the folder of a run under a hidden name, and rename it when all is in it.
+
+    Raises:
+        OSError: it cannot be made, and nothing is left of it.
+    """
+    is_new, runs = not root.exists(), root / "runs"
+    runs.mkdir(parents=True, exist_ok=True)  # others may be making it, too
+    if is_new:
+        (root / ".gitignore").write_text("*\n")
+    for _ in range(_ATTEMPTS):
+        run_id = new_name(kind, began)
+        hidden = runs / f".{run_id}.{os.getpid()}.tmp"
+        try:
+            hidden.mkdir()
+        except FileExistsError:
+            continue
+        try:
+            for name, data in files(run_id).items():
+                replace_json(hidden / name, data, sync=name == MANIFEST)
+            (hidden / EVENTS).touch()
+            hidden.rename(runs / run_id)
+            break
+        except BaseException as error:
+            _remove(hidden)
+            if not (isinstance(error, OSError) and error.errno in _TAKEN):
+                raise
+    else:
+        raise FileExistsError(f"{runs} has a run of every name that was tried")
+    with suppress(OSError):
+        sync_folder(runs)
+    return runs / run_id
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # where no file can be opened, it is still there, and empty
+        folder.rmdir()
