@@ -847,7 +847,7 @@ class Evaluation:
             if asked is not None and stops(values[asked]):
                 self.made[item.id, count, True, passes] += 1
                 return carry
-        self.made[item.id, item.most, False, passes] += 1
+        self.made[item.id, item.most, None if asked is None else False, passes] += 1
         return carry
 
 

@@ -607,7 +607,7 @@ class TestControl:
         assert ends == [
             {**common, "node_id": "in", "iterations": 2, "stopped": False, "passes": [1]},
             {**common, "node_id": "in", "iterations": 1, "stopped": True, "passes": [2]},
-            {**common, "node_id": "out", "iterations": 2, "stopped": False, "passes": []},
+            {**common, "node_id": "out", "iterations": 2, "stopped": None, "passes": []},
         ]
         (taken,) = (event for event in events if event["event_type"] == "BranchTaken")
         assert taken == {

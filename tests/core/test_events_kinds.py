@@ -47,6 +47,7 @@ BY_HINT = {
     int: st.integers(),
     float: floats,
     bool: st.booleans(),
+    bool | None: st.none() | st.booleans(),
     int | None: st.none() | st.integers(),
     str | None: st.none() | texts,
     float | None: st.none() | floats,

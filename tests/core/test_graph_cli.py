@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -12,7 +14,7 @@ from soma.cli.graph import graph
 from soma.errors import UnknownName
 
 MODULE = """
-from soma import Graph
+from soma import Filter, Graph
 print("imported")
 
 def double(x):
@@ -44,6 +46,11 @@ empty = Graph()
 big = Graph()
 for n in range(2_001):
     big.node(f"n{n}", double)
+class Same(Filter):
+    def forward(self, x, state):
+        return x
+
+expression = Same() >> Same()
 circle = Graph()
 a, b = circle.node("a", double), circle.node("b", double)
 circle.edge(a, b)
@@ -69,11 +76,12 @@ def run(tmp_path, monkeypatch):
 
 
 class TestDrawing:
-    @pytest.mark.parametrize("target", ["g", "build", "Holder.g"])
+    @pytest.mark.parametrize("target", ["g", "build", "Holder.g", "expression"])
     def test_text_alone_is_on_stdout(self, run, target):
         done = run(f"pipe_under_test:{target}")
         assert done.exit_code == 0
-        assert done.stdout.splitlines()[0] == "├── start (double)"
+        first = "same (Same)" if target == "expression" else "start (double)"
+        assert done.stdout.splitlines()[0] == f"├── {first}"
         assert "imported" in done.stderr
         assert "imported" not in done.stdout
 
@@ -108,6 +116,37 @@ class TestDrawing:
         assert "computed, " in run("pipe_under_test:g2", *svg).stdout
         assert "computed, " not in run("pipe_under_test:g2", *svg, "--no-overlay").stdout
         assert "computed, " not in run("pipe_under_test:g", *svg).stdout
+
+
+class TestOutput:
+    """What ``-o`` names is the user's: it is replaced when all is there, and stays what it is."""
+
+    def test_a_file_keeps_who_may_read_it(self, run, tmp_path):
+        target = tmp_path / "a.svg"
+        target.write_text("old")
+        target.chmod(0o600)
+        assert run("pipe_under_test:g", "-o", "a.svg").exit_code == 0
+        assert target.stat().st_mode & 0o777 == 0o600
+        assert target.read_text().startswith("<svg")
+
+    def test_a_link_stays_a_link(self, run, tmp_path):
+        (tmp_path / "a.svg").symlink_to("b.svg")
+        run("pipe_under_test:g", "-o", "a.svg")
+        assert (tmp_path / "a.svg").is_symlink()
+        assert (tmp_path / "b.svg").read_text().startswith("<svg")
+
+    def test_a_pipe_is_written_to(self, run, tmp_path):
+        os.mkfifo(tmp_path / "pipe.svg")
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit((tmp_path / "pipe.svg").read_text)
+            run("pipe_under_test:g", "-o", "pipe.svg")
+            assert read.result(30).startswith("<svg")
+        assert (tmp_path / "pipe.svg").is_fifo()
+
+    def test_a_long_name(self, run, tmp_path):
+        name = "x" * 250 + ".svg"
+        assert run("pipe_under_test:g", "-o", name).exit_code == 0
+        assert (tmp_path / name).read_text().startswith("<svg")
 
 
 class TestRuns:
@@ -175,6 +214,7 @@ class TestMistakes:
             ("module:",),
             ("pipe_under_test.py:g",),
             ("folder/pipe_under_test:g",),
+            ("pipe_under_test:g", "-o", "a.pdf"),
         ],
     )
     def test_what_makes_no_sense_is_a_usage_error(self, run, arguments):
@@ -205,4 +245,4 @@ class TestMistakes:
         (tmp_path / "file").write_text("")
         done = run("pipe_under_test:g", "-o", "file/a.svg")
         assert done.exit_code == 1
-        assert "file/a.svg was not written: " in done.stderr
+        assert "file/a.svg cannot be written: " in done.stderr

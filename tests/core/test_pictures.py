@@ -379,7 +379,7 @@ def test_an_overlay_says_what_was_done_and_not_by_colour_alone():
         assert any(f"{one}-ink" in classes_of(icon) for icon in picture.groups[one])
     assert picture.outcome_of("none") == []
     assert picture.is_pale("none")
-    assert picture.texts()[-7:] == ["fit, 1.2 s", *OUTCOMES, "not reached"]
+    assert picture.texts()[-8:] == ["fit, 1.2 s", *OUTCOMES, "not reached"]
 
 
 def test_a_legend_has_only_what_occurs():

@@ -274,6 +274,7 @@ def test_what_a_crash_left_lasts_until_the_last_sign_of_life(tmp_path):
             {**event("NodeStarted", node_id="a", what="output"), "ts": BEGAN + 1},
         ],
     )
+    os.utime(path / "events.jsonl", (BEGAN, BEGAN))
     found = activity_of(RunView(path))
     assert found.bars == [Bar("a", "output", "open", BEGAN + 1, BEGAN + 2.5)]
     assert found.calls == [CallBar("forward", "open", BEGAN, BEGAN + 2.5)]
@@ -736,22 +737,20 @@ def test_a_page_replaces_the_one_that_was_there_only_when_it_is_whole(tmp_path, 
     view = RunView(write_run(tmp_path))
     target = tmp_path / "page.html"
     target.write_text("old")
-    write = type(target).write_bytes
+    target.chmod(0o600)
 
-    def full(path, data):
-        write(path, data[:100])
+    def full(path, onto):
+        assert onto == target != path
+        assert path.stat().st_size == len(run_page(view).encode())
         raise OSError(28, "No space left on device")
 
-    def elsewhere(path, data):
-        assert path != target
-        write(path, data)
-
-    monkeypatch.setattr(type(target), "write_bytes", full)
-    with pytest.raises(OSError, match="No space"):
-        write_page(view, target)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(target), "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            write_page(view, target)
     assert target.read_text() == "old"
-    monkeypatch.setattr(type(target), "write_bytes", elsewhere)
     write_page(view, target)
+    assert target.stat().st_mode & 0o777 == 0o600
     assert target.read_text(encoding="utf-8") == run_page(view)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "runs"]
 

@@ -413,7 +413,7 @@ class TestRemove:
             done = soma_runs(*words)
             assert (done.returncode, done.stdout) == (1, "removed run_done\n")
             assert done.stderr == (
-                "Error: run_live is running: end it first, or force its removal\n"
+                "Error: run_live is running: end it first, or remove it with force (--force)\n"
             )
             done = soma_runs("rm", "run_live", "--yes", "--force", "--root", tmp_path)
             assert (done.returncode, done.stdout) == (0, "removed run_live\n")

@@ -609,11 +609,32 @@ class TestFind:
             f"{text!r} may be any of 'run_20261130T041500Z_3fb0', 'run_20261130T041500Z_3fa9'."
         )
 
-    @pytest.mark.parametrize("text", ["", "digitz", "9", "a9", "..", "../runs", "zzzzzzzzz"])
+    @pytest.mark.parametrize("text", ["", "digitz", "9", "a9", "..", "zzzzzzzzz"])
     def test_what_is_unknown(self, text, tmp_path):
         write_run(tmp_path)
         with pytest.raises(UnknownName, match="There is no run"):
             find_run(tmp_path, text)
+
+    def test_a_path_is_one_with_a_separator(self, tmp_path, monkeypatch):
+        path = write_run(tmp_path / "root", name="web")
+        (tmp_path / "web").mkdir()
+        (tmp_path / "web" / "manifest.json").write_text('{"manifest_version": 3}')
+        monkeypatch.chdir(tmp_path)
+        assert find_run("root", "web").path == path
+        assert find_run("nowhere", f"root/runs/{path.name}").path == path
+        with pytest.raises(InvalidInput, match=r"is no run: it has no manifest\.json"):
+            find_run("root", "../runs")
+
+    def test_a_name_goes_before_the_end_of_an_id(self, tmp_path):
+        write_run(tmp_path, "run_20261130T041500Z_a101", name="precious")
+        write_run(tmp_path, "run_20261130T041501Z_3fb0", name="101")
+        assert find_run(tmp_path, "101").name == "101"
+        assert find_run(tmp_path, "a101").name == "precious"
+
+    def test_the_folder_of_the_runs_is_not_their_root(self, tmp_path):
+        write_run(tmp_path)
+        with pytest.raises(InvalidInput, match="holds runs itself: give the folder around it"):
+            runs(tmp_path / "runs")
 
     def test_near_names_are_offered(self, tmp_path):
         write_run(tmp_path)
@@ -622,6 +643,15 @@ class TestFind:
 
 
 class TestRemove:
+    def test_what_may_be_no_run_at_all_is_left_alone(self, tmp_path):
+        folder = tmp_path / "web"
+        folder.mkdir()
+        (folder / "manifest.json").write_text('{"manifest_version": 3}')
+        (folder / "app.js").write_text("precious")
+        with pytest.raises(InvalidInput, match="may be no run at all"):
+            remove_run(RunView(folder), force=True)
+        assert (folder / "app.js").read_text() == "precious"
+
     def test_it_is_gone(self, tmp_path):
         view = RunView(write_run(tmp_path))
         remove_run(view)

@@ -425,3 +425,44 @@ class TestReports:
         other = RunReport("fit", error="E: x")
         assert str(other) == "fit: 0 hits, 0 computed; failed"
         assert other.to_text().splitlines()[-1] == "failed: E: x"
+
+
+class TestStatesOfAConstructor:
+    """A filter made from ``g.state()`` is the one that is made from the same dict."""
+
+    class Starts(Filter):
+        def __init__(self, init):
+            self._init = init
+
+        def forward(self, x, state):
+            return x + self._init["mean"]["m"]
+
+    @staticmethod
+    def learned(values):
+        class Mean(Filter):
+            def fit(self, x, y=None):
+                return {"m": sum(x) / len(x)}
+
+            def forward(self, x, state):
+                return x
+
+        g = Graph(cache="off")
+        g.node("mean", Mean())
+        g.fit(values)
+        return g.state()
+
+    def test_two_states_are_two_filters(self):
+        one, five = (self.Starts(self.learned([number])) for number in (1.0, 5.0))
+        g = Graph(cache="memory")
+        g.node("starts", one)
+        assert g.forward(10) == 11.0
+        h = Graph(cache=g._store)
+        h.node("starts", five)
+        assert h.forward(10) == 15.0
+
+    def test_kwargs_and_identity_are_those_of_a_dict(self):
+        states = self.learned([1.0])
+        given, plain = self.Starts(states), self.Starts(dict(states))
+        assert given.kwargs() == {"init": {"mean": {"m": 1.0}}}
+        assert type(given.kwargs()["init"]) is dict
+        assert identify(given) == identify(plain)

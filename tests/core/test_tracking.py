@@ -571,6 +571,26 @@ class TestEvents:
         assert {one["run_id"] for one in lines(inner)} == {"b"}
         assert {read(run, "status.json")["state"] for run in (outer, inner)} == {"completed"}
 
+    def test_a_number_goes_to_the_run_that_it_was_given(self, tmp_path):
+        graph = graph_of()
+        with graph.track_run("outer", tmp_path) as outer:
+            outer.log("loss", 1)
+            with graph.track_run("inner", tmp_path) as inner:
+                outer.log("loss", 2)
+                inner.log("loss", 20)
+                graph.emit("MetricReported", run_id="mine", metric={"name": "all", "value": 3})
+            outer.log("loss", 4)
+        found = {
+            run.name: [(one["name"], one["value"]) for one in lines(run, "metrics.jsonl")]
+            for run in (outer, inner)
+        }
+        assert found == {
+            "outer": [("loss", 1.0), ("loss", 2.0), ("all", 3.0), ("loss", 4.0)],
+            "inner": [("loss", 20.0), ("all", 3.0)],
+        }
+        for run in (outer, inner):
+            assert [one["seq"] for one in lines(run)] == list(range(1, len(lines(run)) + 1))
+
     def test_in_any_order(self, tmp_path):
         graph = graph_of()
         first = graph.track_run("first", tmp_path)
@@ -1273,6 +1293,77 @@ class TestNoGit:
         (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
         (tmp_path / ".git" / "packed-refs").write_text("\n \n# x\nshort refs/heads/main\n^abc\n")
         assert git_head(tmp_path) == {"sha": None, "branch": "main", "dirty": None}
+
+
+class TestEndingBadly:
+    """Whatever goes wrong at the end, the user's own exception comes through."""
+
+    @pytest.mark.parametrize("name", ["cancel", "close"])
+    def test_a_step_that_raises_keeps_no_other_from_being_taken(self, tmp_path, monkeypatch, name):
+        graph = graph_of()
+        run = graph.track_run("a", tmp_path)
+        recorder = run._recorder
+        thing = recorder._subscription if name == "cancel" else recorder._sink
+
+        def fails(_self):
+            raise RuntimeError("of ours")
+
+        monkeypatch.setattr(type(thing), name, fails)
+        with pytest.raises(KeyError, match="mine"), run:
+            raise KeyError("mine")
+        assert read(run, "status.json")["state"] == "failed"
+        assert read(run, "status.json")["error"] == "KeyError: 'mine'"
+
+    def test_where_secrets_cannot_be_read_nothing_is_told(self, tmp_path, monkeypatch):
+        run = graph_of().track_run("a", tmp_path)
+
+        def fails(_node):
+            raise RuntimeError("of theirs")
+
+        run._recorder._holders = [object()]
+        monkeypatch.setattr(recorder_module, "secrets_of", fails)
+        with pytest.raises(KeyError), run:
+            raise KeyError("hunter2")
+        assert read(run, "status.json")["error"] == "KeyError"
+
+    @pytest.mark.parametrize(
+        ("code", "state"),
+        [(None, "completed"), (0, "completed"), (3, "failed"), ("why", "failed"), (0.0, "failed")],
+    )
+    def test_an_exit_is_judged_by_its_code(self, tmp_path, code, state):
+        with pytest.raises(SystemExit), graph_of().track_run("a", tmp_path) as run:
+            raise SystemExit(code)
+        assert read(run, "status.json")["state"] == state
+
+    def test_an_exit_with_an_array(self, tmp_path):
+        with pytest.raises(SystemExit), graph_of().track_run("a", tmp_path) as run:
+            raise SystemExit(np.zeros(2))
+        assert read(run, "status.json")["state"] == "failed"
+
+    def test_finish_takes_an_exception(self, tmp_path):
+        run = graph_of().track_run("a", tmp_path)
+        with pytest.raises(InvalidInput, match="takes the exception that ended a run, not 'why'"):
+            run.finish("why")
+        run.finish(ValueError("why"))
+        assert read(run, "status.json")["error"] == "ValueError: why"
+
+    def test_without_room_for_a_second_file_the_status_is_written_over(self, tmp_path, monkeypatch):
+        run = graph_of().track_run("a", tmp_path)
+
+        def full(path, data, *, sync=False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(status_module, "replace_json", full)
+        run.finish()
+        assert read(run, "status.json")["state"] == "completed"
+
+
+def test_methods_written_in_c_are_recorded_like_others(tmp_path):
+    graph = Graph.somatize(str.upper, cache="off")
+    with graph.track_run("a", tmp_path) as run:
+        assert graph.forward("x") == "X"
+    (node,) = read(run, "graph.json")["nodes"]
+    assert node["kind"]["filter_name"] == "builtins.str.upper"
 
 
 def test_the_sink_by_itself(tmp_path):

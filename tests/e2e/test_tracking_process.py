@@ -207,8 +207,15 @@ class TestInterrupted:
         status = status_of(only(tmp_path))
         assert (status["state"], status["error"]) == (state, error)
 
-    @pytest.mark.parametrize("ending", ["", "raise ValueError"])
-    def test_one_that_nobody_finished(self, tmp_path, ending):
+    @pytest.mark.parametrize(
+        ("ending", "state", "error"),
+        [
+            ("", "interrupted", "the interpreter ended before the run was finished"),
+            ("sys.exit(3)", "interrupted", "the interpreter ended before the run was finished"),
+            ("raise ValueError('why')", "failed", "ValueError: why"),
+        ],
+    )
+    def test_one_that_nobody_finished(self, tmp_path, ending, state, error):
         program = f"""
             graph = looping(2)
             kept = graph.track_run("a", root)
@@ -219,8 +226,7 @@ class TestInterrupted:
         run(program, tmp_path)
         for folder in runs_in(tmp_path):
             status = status_of(folder)
-            assert status["state"] == "interrupted"
-            assert status["error"] == "the interpreter ended before the run was finished"
+            assert (status["state"], status["error"]) == (state, error)
             assert len(check_whole(folder)) == 7
 
     def test_a_signal_handler_that_finishes_it(self, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from contextlib import suppress
 
 __all__ = ["tell", "tell_once"]
 
@@ -12,8 +13,9 @@ _told: set[Hashable] = set()
 
 
 def tell(sentence: str) -> None:
-    """Say a sentence."""
-    print(f"soma: {sentence}", file=sys.stderr)  # noqa: T201  # a notice
+    """Say a sentence; to nobody, where stderr is closed or broken."""
+    with suppress(OSError, ValueError):
+        print(f"soma: {sentence}", file=sys.stderr)  # noqa: T201  # a notice
 
 
 def tell_once(about: Hashable, sentence: str) -> None:

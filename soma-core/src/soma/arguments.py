@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from soma._weak import remember_weakly
+from soma.values import States
 
 __all__ = [
     "ATTRIBUTE",
@@ -106,6 +107,8 @@ def own_kwargs(node: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) is States:
+        value = dict(value)
     return value if _is_plain(value, _DEPTH) else NotPlain(type(value).__qualname__)
 
 

@@ -14,11 +14,12 @@ they stand there escaped or cut.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import pairwise, takewhile
+from os.path import commonprefix
 from types import MemberDescriptorType
 from typing import Any
 from urllib.parse import quote
@@ -27,22 +28,37 @@ from soma._weak import remember_weakly
 from soma.arguments import NotPlain, bound, is_captured, parameter_names
 from soma.errors import InvalidFilter, did_you_mean, shown
 
-__all__ = ["HIDDEN", "Mask", "arguments_of", "check_secret", "masked_argv", "secrets_of"]
+__all__ = [
+    "HIDDEN",
+    "Mask",
+    "arguments_of",
+    "check_secret",
+    "masked_argv",
+    "may_hold_secrets",
+    "secrets_of",
+]
 
 HIDDEN = "***"
 """Stands where a secret was."""
 
 _SHORTEST = 4
 """Shorter secrets are hidden as arguments, and not looked for in texts, where they are anywhere."""
+_LINE = 8
+"""From this length on a line of a longer secret, such as a key in a file, counts by itself."""
 _LONGEST_TEXT = 200
 _MOST_ITEMS = 20
 _NESTED = 3
 _ATOMS = (type(None), bool, int, float)
 _CUT = ("…", "...")
 """What ends a text of which only the start is shown."""
-_SECRET_WORDS = frozenset(
-    ("token", "password", "passwd", "pwd", "passphrase", "secret", "credential", "credentials")
+_SECRET_ENDS = (
+    *("token", "password", "passwd", "pwd", "passphrase", "secret", "secrets", "apikey"),
+    *("credential", "credentials"),
 )
+"""What the last word of an option ends in that is followed by a secret."""
+_SECRET_WORDS = frozenset({"tokens", "pass", "bearer", "auth"})
+"""Options of one word."""
+_LOGIN = re.compile(r"(\w://)[^/\s:@]*:[^/\s@]*@")
 _NONE: frozenset[str] = frozenset()
 _KEY_KINDS = frozenset({"api", "access", "private", "secret", "auth"})
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -66,6 +82,7 @@ def check_secret(node: Any) -> None:
         InvalidFilter: it is no tuple of names, or there is no such argument or attribute.
     """
     cls = type(node)
+    label = getattr(node, "__name__", cls.__name__)
     for base in cls.__mro__:
         stated = vars(base).get("_secret", ())
         if not isinstance(stated, tuple | list) or not all(isinstance(n, str) for n in stated):
@@ -74,18 +91,30 @@ def check_secret(node: Any) -> None:
                 'names of constructor arguments: _secret = ("token",)'
             )
     names = secret_names(node)
-    if not names:
+    known = _nameable(node) if names else None
+    if known is None:
         return
-    parameters = parameter_names(node)
-    if parameters is None:
-        return  # it takes any
-    known = {*parameters, *(name.lstrip("_") for name in _own(node)), *_own(node)}
     for name in names:
         if name not in known:
             raise InvalidFilter(
-                f"{cls.__name__}._secret names {shown(name)}, which is no argument of its "
-                f"constructor, so that nothing would be hidden.{did_you_mean(name, parameters)}"
+                f"{label}._secret names {shown(name)}, which is no argument of it, so that nothing "
+                f"would be hidden.{did_you_mean(name, known)}"
             )
+
+
+def _nameable(node: Any) -> frozenset[str] | None:
+    """Return what ``_secret`` may name; None where there may be any arguments."""
+    if isinstance(node, functools.partial) or inspect.isroutine(node):
+        inner = node.func if isinstance(node, functools.partial) else node
+        try:
+            return frozenset(inspect.signature(inner).parameters)
+        except (TypeError, ValueError):  # written in C
+            return None
+    own = {spelt for name in _own(node) for spelt in (name, name.lstrip("_").rpartition("__")[2])}
+    if not is_captured(node):
+        return frozenset(own)
+    parameters = parameter_names(node)
+    return None if parameters is None else frozenset({*parameters, *own})
 
 
 def arguments_of(node: Any) -> dict[str, Any]:
@@ -110,6 +139,11 @@ def arguments_of(node: Any) -> dict[str, Any]:
 def secrets_of(node: Any) -> set[str]:
     """Return the texts that are secret in an object, and in filters that it holds."""
     return set(_secret_texts(node, _NESTED))
+
+
+def may_hold_secrets(node: Any) -> bool:
+    """Say whether an object may have secrets, now or later."""
+    return bool(secret_names(node)) or any(True for _ in _held(_own(node)))
 
 
 class Mask:
@@ -163,8 +197,8 @@ def _without_start(text: str, secret: str) -> str:
     """Hide what of a secret stands before an ellipsis."""
     at = text.find(secret[:_SHORTEST])
     while at >= 0:
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
-        end = at + sum(1 for _ in same)
+        same = commonprefix((text[at : at + len(secret)], secret))  # noqa: RUF071  # not of paths
+        end = at + len(same)
         if text.startswith(_CUT, end):
             text = text[:at] + HIDDEN + text[end:]
         at = text.find(secret[:_SHORTEST], at + 1)
@@ -181,7 +215,9 @@ def masked_argv(argv: Iterable[str]) -> list[str]:
         if hide_next:
             found.append(HIDDEN)
         else:
-            found.append(f"{name}={HIDDEN}" if equals and named else one)
+            found.append(
+                f"{name}={HIDDEN}" if equals and named else _LOGIN.sub(rf"\1{HIDDEN}@", one)
+            )
         # Also after what was hidden: that may have been an option, behind one that takes nothing.
         hide_next = named and not equals and one.startswith("-")
     return found
@@ -189,8 +225,14 @@ def masked_argv(argv: Iterable[str]) -> list[str]:
 
 def _sounds_secret(option: str) -> bool:
     words = [word.lower() for word in _WORD.findall(option)]
-    is_key = any(word == "key" and before in _KEY_KINDS for before, word in pairwise(words))
-    return is_key or not _SECRET_WORDS.isdisjoint(words) or "apikey" in words
+    if not words:
+        return False
+    is_key = len(words) > 1 and words[-1] == "key" and words[-2] in _KEY_KINDS
+    return (
+        is_key
+        or words[-1].endswith(_SECRET_ENDS)
+        or (len(words) == 1 and words[0] in _SECRET_WORDS)
+    )
 
 
 def _own(node: Any) -> dict[str, Any]:
@@ -238,7 +280,7 @@ def _is_flat(values: Iterable[Any]) -> bool:
 def _secret_texts(node: Any, depth: int) -> Iterator[str]:
     own, hidden = _own(node), secret_names(node)
     if hidden:
-        given = bound(node) if is_captured(node) else getattr(node, "keywords", {})
+        given = bound(node) if is_captured(node) else _keywords(node)
         bases = [base.__name__.lstrip("_") for base in type(node).__mro__]
         for name in hidden:
             for spelt in (name, f"_{name}", *(f"_{base}__{name}" for base in bases)):
@@ -246,11 +288,22 @@ def _secret_texts(node: Any, depth: int) -> Iterator[str]:
                     if spelt in values:
                         yield from _texts(values[spelt], _NESTED)
     if depth:
-        for value in list(own.values()):
-            inside = value.values() if isinstance(value, dict) else value
-            for one in list(inside) if isinstance(value, list | tuple | dict) else (value,):
-                if hasattr(type(one), "_secret") and one is not node:
-                    yield from _secret_texts(one, depth - 1)
+        for one in _held(own):
+            if one is not node:
+                yield from _secret_texts(one, depth - 1)
+
+
+def _keywords(node: Any) -> Mapping[str, Any]:
+    return node.keywords if isinstance(node, functools.partial) else {}
+
+
+def _held(own: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what of the attributes may have secrets of its own, also in a list or a dict."""
+    for value in list(own.values()):
+        inside = value.values() if isinstance(value, dict) else value
+        for one in list(inside) if isinstance(value, list | tuple | dict) else (value,):
+            if hasattr(type(one), "_secret"):
+                yield one
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
@@ -273,7 +326,9 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 def _spellings(text: str) -> Iterator[str]:
     """Yield a text as it is, and as messages have it that quote, escape or trim it."""
-    for one in {text, text.strip()}:
+    lines = [line.strip() for line in text.splitlines()]
+    parts = [line for line in lines if len(line) >= _LINE] if len(lines) > 1 else []
+    for one in {text, text.strip(), " ".join(text.split()), "".join(text.split()), *parts}:
         quoted = str.__repr__(one)
         yield from (one, quoted[1:-1], ascii(one)[1:-1])
         if quoted[0] == '"':  # a longer text may have to escape these

@@ -210,6 +210,7 @@ def _is_trainable(node: Any, kind: str | None) -> bool:
 
 def _check_function(node: Any) -> _Signatures:
     name = label_of(node)
+    check_secret(node)
     if callable(getattr(node, "fit", None)):
         raise InvalidFilter(
             f"An object of class {name} cannot be a node: it has fit and no forward(x, state) "

@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from soma.cli.target import load_object
+from soma.dsl import Chain, Fork
 from soma.graph import Graph
-from soma.tracking.files import replace_text
+from soma.tracking.files import write_output
 from soma.tracking.find import find_run
 from soma.tracking.view import RunView
 
 __all__ = ["graph"]
 
-_BY_SUFFIX = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+_BY_SUFFIX = {"": "text", ".txt": "text", ".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
 
 @click.command()
@@ -28,7 +29,7 @@ _BY_SUFFIX = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "
     "--format",
     "form",
     type=click.Choice(["text", "mermaid", "svg"]),
-    help="Text unless the name of the output says otherwise (.svg, .mmd).",
+    help="Text, unless the name of the output says otherwise (.svg, .mmd).",
 )
 @click.option(
     "-o",
@@ -48,26 +49,38 @@ def graph(
 ) -> None:
     """Draw a graph.
 
-    MODULE:ATTRIBUTE is a graph, or a function that returns one, such as pipeline:g for the g in
-    pipeline.py. The present folder is looked in first. Or --run RUN: an id, a name, or "last".
+    MODULE:ATTRIBUTE is a graph, an expression, or a function that returns one, such as pipeline:g
+    for the g in pipeline.py. The present folder is looked in first. Or --run RUN: an id, a name, or
+    "last".
     """
     if (target is None) == (run is None):
         raise click.UsageError("Give either MODULE:ATTRIBUTE or --run RUN")
-    suffix = output.suffix.lower() if output is not None else ""
-    form = form or _BY_SUFFIX.get(suffix, "text")
+    form = form or _form_of(output)
     shown = _graph(target) if target is not None else find_run(root, str(run))
     drawn = _drawn(shown, form, overlay=not no_overlay)
     if output is None or str(output) == "-":
         click.echo(drawn)
         return
     try:
-        replace_text(output, f"{drawn}\n")
-    except OSError as error:
-        raise click.ClickException(f"{output} was not written: {error.strerror}") from error
+        write_output(output, f"{drawn}\n")
+    except (OSError, ValueError) as error:  # ValueError: a name that no system takes
+        why = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"{output} cannot be written: {why}") from error
+
+
+def _form_of(output: Path | None) -> str:
+    suffix = output.suffix.lower() if output is not None else ""
+    if suffix not in _BY_SUFFIX:
+        raise click.UsageError(
+            f"What is {suffix!r}? Give --format, or a name that ends in .svg, .mmd or .txt"
+        )
+    return _BY_SUFFIX[suffix]
 
 
 def _graph(target: str) -> Graph:
     found = load_object(target)
+    if isinstance(found, Chain | Fork):
+        return Graph.somatize(found)
     if not isinstance(found, Graph):
         raise click.ClickException(
             f"{target} is {type(found).__name__}, neither a Graph nor a function that returns one"

@@ -91,6 +91,8 @@ def list_(
     elif found:
         cells = padded([_HEADER, *map(_cells, found)])
         click.echo("\n".join(_coloured(line) for line in cells))
+    elif (state is not None or tag is not None) and (others := len(all_runs(root))):
+        click.echo(f"None of the {times(others, 'run')} in {printable(str(root))} is like that.")
     else:
         click.echo(f"No runs in {printable(str(root))}." if root.exists() else _no_root(root))
 
@@ -200,7 +202,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{datetime.fromisoformat(created).astimezone():%Y-%m-%d %H:%M}" if created else "",
         human_ms(took) if took is not None else "",
         clipped(", ".join(map(printable, row["tags"]))),
-        one_line(row["error"] or row["note"], _ERROR),
+        one_line(row["error"] or row["note"].replace(f"{row['path']}{os.sep}", ""), _ERROR),
     )
 
 

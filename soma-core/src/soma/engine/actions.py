@@ -112,7 +112,7 @@ def _compute_state(
     duration_ms = (run.call.clock() - started) * 1e3
     run.refreshed.add((run.site(at), "state"))
     if learned is None or (
-        type(learned) is dict and not learned and _differs(private, program, place)
+        isinstance(learned, dict) and not learned and _differs(private, program, place)
     ):
         tell_learned_inside(run, place, learned)
         recording.done(run, at, "state", "computed", learned, duration_ms=duration_ms)

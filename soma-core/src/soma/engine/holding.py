@@ -13,8 +13,12 @@ from sys import getrefcount
 from typing import Any
 
 from soma.engine.values import IMMUTABLE
+from soma.values import States
 
 __all__ = ["NOTHING_GIVEN", "Given", "is_held"]
+
+
+_DICTS = (dict, States)
 
 
 class Given:
@@ -26,7 +30,7 @@ class Given:
     __slots__ = ("_before", "_parts")
 
     def __init__(self, given: Any) -> None:
-        members = given.values() if type(given) is dict else ()
+        members = given.values() if type(given) in _DICTS else ()
         parts = [one for one in (given, *members) if type(one) not in IMMUTABLE]
         parts += [one for one in map(_base, parts) if one is not None]
         self._parts = {id(one): one for one in parts}
@@ -60,9 +64,9 @@ def is_held(made: Any, given: Given) -> bool:
         return given.is_kept(_FRESH - 1)
     if getrefcount(made) > _FRESH or _is_view_of_held(made, given):
         return True
-    if type(made) not in (list, tuple, dict):
+    if type(made) not in (list, tuple, *_DICTS):
         return False
-    members = made.values() if type(made) is dict else made
+    members = made.values() if type(made) in _DICTS else made
     return any(_is_held_member(one, given) for one in members if type(one) not in IMMUTABLE)
 
 

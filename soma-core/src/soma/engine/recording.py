@@ -109,7 +109,7 @@ def looped(run: Run, at: int, count: int, *, stopped: bool | None) -> None:
             once=(id_, count),
         )
     if run.announcer.listening and run.is_news(at, passes + why):
-        _announce(run, at, LoopCompleted, iterations=count, stopped=bool(stopped))
+        _announce(run, at, LoopCompleted, iterations=count, stopped=stopped)
 
 
 def _announce(run: Run, at: int, event: Any, /, **fields: Any) -> None:

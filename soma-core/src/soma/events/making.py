@@ -290,6 +290,7 @@ _RULES: dict[Any, _Rule] = {
     int: _Rule("a whole number", _whole),
     float: _Rule("a number", _number),
     bool: _Rule("True or False", _flag),
+    bool | None: _Rule("True, False or None", _or_none(_flag)),
     str | None: _Rule("a text or None", _or_none(_text)),
     int | None: _Rule("a whole number or None", _or_none(_whole)),
     float | None: _Rule("a number or None", _or_none(_number)),

@@ -46,6 +46,7 @@ def overlay_of(
     *,
     failed: Iterable[str] = (),
     running: Iterable[str] = (),
+    unfinished: Iterable[str] = (),
     title: str = "",
 ) -> Overlay:
     """Return what was done with each node, branch and loop that was reached.
@@ -56,10 +57,12 @@ def overlay_of(
         decisions: what branches and loops did, in order.
         failed: ids of nodes that raised.
         running: ids of nodes that have begun and not ended.
+        unfinished: ids of nodes that were running when all of it ended.
         title: what the run was.
     """
     nodes = {one.node: Did(outcome=_outcome(one), text=_words(one)) for one in summaries}
     nodes |= {id_: Did(outcome="running") for id_ in running}
+    nodes |= {id_: Did(outcome="unfinished") for id_ in unfinished}
     nodes |= {id_: Did(outcome="failed") for id_ in failed}
     told: dict[str, list[Decided]] = {}
     for one in decisions:

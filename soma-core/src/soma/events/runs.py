@@ -78,8 +78,8 @@ class LoopCompleted(Event):
     node_id: str
     iterations: int
     """Passes that were made."""
-    stopped: bool
-    """True: its ``until`` ended it. False: ``max_iterations`` did."""
+    stopped: bool | None
+    """True: its ``until`` ended it. False: ``max_iterations`` did. None: it has no ``until``."""
     passes: tuple[int, ...] = ()
 
 

@@ -121,15 +121,15 @@ class DefaultSinks:
 
 
 def _close(name: str, sink: EventSink) -> None:
-    close = getattr(sink, "close", None)
-    if callable(close):
-        try:
+    try:
+        close = getattr(sink, "close", None)
+        if callable(close):
             close()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's code
-            tell_once(
-                ("event sink", name, "close"),
-                " ".join(f"the event sink {name!r} did not close: {describe_error(error)}".split()),
-            )
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's code
+        tell_once(
+            ("event sink", name, "close"),
+            " ".join(f"the event sink {name!r} did not close: {describe_error(error)}".split()),
+        )
 
 
 @cache  # what is installed is looked up once per process, and graphs are many

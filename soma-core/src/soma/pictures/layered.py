@@ -36,19 +36,25 @@ _CROWDED, _MOST_SHARED = 8, 600
 """From so many arrows out of a node or into one, they share a line up to it: fewer are told apart
 more easily where each has its own. It takes long where there are more links than that."""
 _BASE: dict[str, Any] = {"direction": "topbottom", "spacing": _SPACING}
+_COMPACT: dict[str, Any] = {"compaction": {"mode": "priority"}}
+"""Without it lines are straighter; but a large scene, or a chain with short cuts, drifts apart."""
 _CAREFUL = _BASE | {
     "tuning": {"order": {"kick_rounds": 300}},
     "limits": {"max_nodes": _FEW_NODES, "max_edges": _FEW_LINKS, "max_dummies": _FEW_BENDS},
 }
-_QUICK = _BASE | {
-    "coords": {"placement": "brandes_koepf"},
-    "tuning": {
-        # Three searches for what is a little better, which grow with the square of a layer.
-        "routing": {"port_relax_rounds": 0, "overlap_repair_rounds": 0},
-        "order": {"kick_rounds": 0, "seeds": 1, "sifting_rounds": 1},
-    },
-    "limits": {"max_dummies": MAX_BENDS},
-}
+_QUICK = (
+    _BASE
+    | _COMPACT
+    | {
+        "coords": {"placement": "brandes_koepf"},
+        "tuning": {
+            # Three searches for what is a little better, which grow with the square of a layer.
+            "routing": {"port_relax_rounds": 0, "overlap_repair_rounds": 0},
+            "order": {"kick_rounds": 0, "seeds": 1, "sifting_rounds": 1},
+        },
+        "limits": {"max_dummies": MAX_BENDS},
+    }
+)
 
 
 class Cell(NamedTuple):
@@ -94,8 +100,10 @@ def lay_out(cells: list[Cell], links: list[Link]) -> Grid:
     # Lines that are shared are few: what is kept free for them need not be wide.
     lanes = {} if shared == "none" else {"lane_gap": 4.0}
     routing = {"routing": {"port_sides": "facing_only", "merge_edges": shared} | lanes}
+    careful = _CAREFUL | routing
     try:
-        return _grid(layout(graph, options=_CAREFUL | routing).raw)
+        found = [_grid(layout(graph, options=careful | more).raw) for more in ({}, _COMPACT)]
+        return min(found, key=lambda grid: grid.width)
     except GraphlayError:  # it is more than a few of something
         pass
     try:

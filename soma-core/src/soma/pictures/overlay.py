@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 __all__ = ["OUTCOMES", "Did", "Outcome", "Overlay", "did_text"]
 
-Outcome: TypeAlias = Literal["hit", "computed", "recomputed", "running", "failed"]
+Outcome: TypeAlias = Literal["hit", "computed", "recomputed", "running", "unfinished", "failed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """In the order in which a legend lists them."""
 
@@ -37,6 +37,9 @@ class Overlay:
     """What the run was, beside the legend: ``"fit, 1.2 s"``."""
 
 
+_OPEN = {"running", "unfinished", "failed"}
+
+
 def did_text(did: Did, *, of_frame: bool = False) -> str:
     """Return what was done in words, so that nothing is said by colour alone.
 
@@ -48,5 +51,5 @@ def did_text(did: Did, *, of_frame: bool = False) -> str:
     if not did.text:
         return did.outcome
     # What a loop or branch did is told by its text; only where it did not end is there more to say.
-    told = did.outcome in did.text or (of_frame and did.outcome not in {"failed", "running"})
+    told = did.outcome in did.text or (of_frame and did.outcome not in _OPEN)
     return did.text if told else f"{did.outcome}, {did.text}"

@@ -19,6 +19,7 @@ OUTCOME_COLOURS = {
     "computed": ("#e4f0fa", "#0a6cb0"),
     "recomputed": ("#fdf1d7", "#a86500"),
     "running": ("#f3ecf9", "#7a3fa0"),
+    "unfinished": ("#fdf0ec", "#9a3412"),
     "failed": ("#fde8e2", "#c2330f"),
 }
 """Tint and ink, after Okabe and Ito: told apart by those who see no red or no green."""
@@ -57,6 +58,7 @@ def _rules() -> dict[str, str]:
         rules[f"{name}-ink"] = f"fill:{ink}"
     for ending in ("", "-frame"):
         rules[f"failed{ending}"] += ";stroke-width:3"
+        rules[f"unfinished{ending}"] += ";stroke-width:2;stroke-dasharray:2 3"
         rules[f"running{ending}"] += ";stroke-width:2;stroke-dasharray:6 3"
     return rules
 

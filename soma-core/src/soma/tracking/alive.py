@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,10 @@ def moment(text: Any) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):  # a zone may lead out of the years that there are
         return None
+    return found if MINYEAR < found.year < MAXYEAR else None  # as another zone may, later
 
 
 def _is_alive(process: Any) -> bool | None:

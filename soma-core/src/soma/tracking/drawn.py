@@ -53,15 +53,15 @@ def graph_text(view: RunView) -> str:
 
 
 def _overlay(view: RunView, plan: Plan) -> Overlay:
-    failed = [one.node for one in view.failures()]
     working = [one.node for one in view.working()]
     runs = view.state == "running"
     return overlay_of(
         plan,
         view.nodes(),
         view.decisions(),
-        failed=failed if runs else failed + working,  # what it was at when it crashed
+        failed=[one.node for one in view.failures()],
         running=working if runs else (),
+        unfinished=() if runs else working,
         title=f"{view.name}, {human_ms(view.duration_ms)}",
     )
 

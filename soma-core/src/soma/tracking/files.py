@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from math import isfinite
@@ -15,10 +16,9 @@ from typing import Any
 
 from soma.events.plain import MAX_DEPTH
 
-__all__ = ["LineFile", "json_text", "replace_json", "replace_text", "sync_folder"]
+__all__ = ["LineFile", "json_text", "replace_json", "sync_folder", "write_output"]
 
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
-_MODE = 0o644
 
 
 def json_text(data: Any) -> str:
@@ -53,30 +53,46 @@ _DEPTH = MAX_DEPTH + 10
 def replace_json(path: Path, data: Any, *, sync: bool = False) -> None:
     """Put a file with this data in place of the one that is there.
 
-    Raises:
-        OSError: as ``replace_text``.
-    """
-    replace_text(path, f"{json_text(data)}\n", sync=sync)
-
-
-def replace_text(path: Path, text: str, *, sync: bool = False) -> None:
-    """Put a file in place of the one that is there; whoever reads sees the old one or the new one.
+    Whoever reads sees the old one or the new one.
 
     Args:
         path: the file.
-        text: what is to be in it.
+        data: what is to be in it.
         sync: whether it is to outlive a power cut.
 
     Raises:
         OSError: it could not be written; the old file is as it was.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _replace(path, f"{json_text(data)}\n".encode("ascii"), sync=sync)
+
+
+def write_output(path: str | os.PathLike[str], text: str) -> None:
+    """Write what a user asked for into a file of theirs; one that is there is replaced when done.
+
+    A link stays a link, a file keeps who may read it, and a device or a pipe is written to.
+
+    Raises:
+        OSError: it could not be written; the file that was there is as it was.
+    """
+    data, target = text.encode("utf-8"), Path(os.path.realpath(path))
+    mode = target.stat().st_mode if target.exists() else None
+    if mode is None or stat.S_ISREG(mode):
+        _replace(target, data, mode)
+    else:
+        target.write_bytes(data)
+
+
+def _replace(path: Path, data: bytes, mode: int | None = None, *, sync: bool = False) -> None:
+    beside = path.with_name(f".{path.name[:80]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(file, "wb") as opened:
+            if mode is not None:
+                os.fchmod(file, stat.S_IMODE(mode))
+            opened.write(data)
             if sync:
-                file.flush()
-                os.fsync(file.fileno())
+                opened.flush()
+                os.fsync(opened.fileno())
         beside.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -100,7 +116,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._torn = False
 
     def write(self, line: str) -> None:

@@ -47,13 +47,13 @@ def find_run(root: str | os.PathLike[str], text: str) -> RunView:
 
     Args:
         root: where the runs are.
-        text: an id; a beginning of one, or its last digits (three or more), if only one run has
-            them; the name of a run, of which the newest is taken; ``"last"`` for the newest of
-            all; or the path of a folder.
+        text: an id; the name of a run, of which the newest is taken; a beginning of an id, or its
+            last digits (three or more), if only one run has them; ``"last"`` for the newest of
+            all; or the path of a folder, with a separator in it.
 
     Raises:
         UnknownName: no run is meant, or several are; the message has those that come near.
-        InvalidInput: the root is no folder, or cannot be read.
+        InvalidInput: the root, or the path, is no folder of runs, or of a run.
     """
     if text == "last":
         found = runs(root)
@@ -63,8 +63,11 @@ def find_run(root: str | os.PathLike[str], text: str) -> RunView:
     views = {one.id: one for one in _views(Path(root))}
     if text in views:
         return views[text]
-    if (at := _at_path(text)) is not None:
-        return at
+    if os.sep in text:  # without one, a folder nearby would hide a run of its name
+        return RunView(text)
+    named = [one for one in views.values() if text and _name(one) == text]
+    if named:
+        return max(named, key=_age)
     begun = [
         one
         for id_, one in views.items()
@@ -72,9 +75,6 @@ def find_run(root: str | os.PathLike[str], text: str) -> RunView:
     ]
     if len(begun) == 1:
         return begun[0]
-    named = [one for one in views.values() if text and _name(one) == text]
-    if named:
-        return max(named, key=_age)
     raise UnknownName(_unknown(Path(root), text, views, begun))
 
 
@@ -98,10 +98,15 @@ def remove_run(view: RunView, *, force: bool = False) -> None:
     if view.is_newer:
         raise InvalidInput(f"{view.note}; or remove the folder yourself")
     state = view.state
+    is_placed = path.parent.name == RUNS and _STAMP.search(path.name) is not None
+    if state == "unreadable" and not is_placed:
+        raise InvalidInput(f"{path} may be no run at all ({view.note}): remove it yourself")
     if not force and state == "running":
-        raise InvalidInput(f"{view.id} is running: end it first, or force its removal")
+        raise InvalidInput(f"{view.id} is running: end it first, or remove it with force (--force)")
     if not force and state in ("unreadable", "unknown"):
-        raise InvalidInput(f"{view.id} may be running ({view.note or state}): force its removal")
+        raise InvalidInput(
+            f"{view.id} may be running ({view.note or state}): remove it with force (--force)"
+        )
     aside = path.with_name(f".removed-{os.urandom(8).hex()}")
     try:
         path.rename(aside)
@@ -122,6 +127,8 @@ def _views(root: Path) -> Iterator[RunView]:
         with os.scandir(root / RUNS) as entries:
             names = [one.name for one in entries if not one.name.startswith(".")]
     except FileNotFoundError:
+        if root.name == RUNS and root.is_dir():
+            raise InvalidInput(f"{root} holds runs itself: give the folder around it") from None
         return
     except (OSError, ValueError) as error:  # ValueError: a name that no system takes
         why = getattr(error, "strerror", None) or error
@@ -143,12 +150,6 @@ def _age(view: RunView) -> tuple[datetime, str]:
             return datetime.strptime(said[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC), view.id
     stamp = stamp_of(view.path)
     return datetime.fromtimestamp(stamp.mtime_ns / 1e9 if stamp else 0, UTC), view.id
-
-
-def _at_path(text: str) -> RunView | None:
-    with suppress(InvalidInput):
-        return RunView(text) if text else None
-    return None
 
 
 def _ends_with(id_: str, text: str) -> bool:

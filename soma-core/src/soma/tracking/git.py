@@ -61,6 +61,8 @@ def _packed(folder: Path, ref: str) -> str | None:
 
 
 def _text(path: Path) -> str:
+    if not path.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(path)
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -55,4 +55,5 @@ def _node(id_: str, one: DeclaredNode) -> dict[str, Any]:
 def _qualified(node: Any) -> str:
     inner = node.func if isinstance(node, partial) else node  # it is called like what it wraps
     code = inner if isroutine(inner) else type(inner)
-    return f"{code.__module__}.{code.__qualname__}"
+    module = getattr(code, "__module__", None) or "builtins"  # methods written in C have none
+    return f"{module}.{code.__qualname__}"

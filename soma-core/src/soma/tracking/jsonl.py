@@ -36,7 +36,7 @@ class JsonlSink:
     Args:
         run_dir: the folder of a tracked run.
         mask: what is not to be written.
-        before: called with each event before it is written.
+        before: called with each event before it is written; False: it is not to be.
 
     Raises:
         InvalidInput: there is no folder, as nobody tracks.
@@ -47,7 +47,7 @@ class JsonlSink:
         self,
         run_dir: Path | str | None,
         mask: Mask | None = None,
-        before: Callable[[Event], None] | None = None,
+        before: Callable[[Event], bool] | None = None,
     ) -> None:
         if run_dir is None:
             raise InvalidInput(
@@ -76,9 +76,10 @@ class JsonlSink:
                 return
             self._seq += 1
             try:
-                if self._before is not None:
-                    self._before(event)
-                self._write(event)
+                if self._before is None or self._before(event):
+                    self._write(event)
+                else:
+                    self._seq -= 1
             except Exception as error:  # noqa: BLE001  # whatever it is, the run goes on
                 self.lost += 1
                 self._tell(error)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from soma.events import Event
-from soma.masking import Mask, secrets_of
+from soma.masking import Mask, may_hold_secrets, secrets_of
 from soma.tracking.files import replace_json, sync_folder
 from soma.tracking.graph_record import describe_graph
 from soma.tracking.jsonl import EVENTS, JsonlSink
@@ -29,7 +29,8 @@ MANIFEST = "manifest.json"
 GRAPH = "graph.json"
 _ATTEMPTS = 100
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-_FAILURES = ("NodeFailed", "RunFailed")
+_TELLING = ("RunStarted", "NodeFailed", "RunFailed")
+"""Before these, what is secret is looked at again."""
 
 
 class Recorder:
@@ -43,6 +44,8 @@ class Recorder:
         self._source = source
         self._mask = Mask()
         self._mask.keep(OWN_WORDS)
+        self._holders: list[Any] = []
+        self._holders_of = -1
         self._read_secrets()
         self._version = source.declared.version
         self._told = False
@@ -68,42 +71,74 @@ class Recorder:
             self._end_sinks = source.sinks.open_for(self.folder)
             undo.callback(self._end_sinks)
             self._status.start_heart()
+            _live.add(self.folder.name)
             undo.pop_all()
 
     def _read_secrets(self) -> None:
-        for one in self._source.declared.filters.values():
-            self._mask.add(secrets_of(one.filter))
+        """See what is secret by now; filters that had nothing secret are not asked again."""
+        version = self._source.declared.version
+        if version != self._holders_of:
+            every = [one.filter for one in list(self._source.declared.filters.values())]
+            self._holders = [one for one in every if may_hold_secrets(one)]
+            self._holders_of = version
+        self._mask.add(text for one in self._holders for text in secrets_of(one))
 
     def _graph(self) -> Any:
         source = self._source
         return self._mask(describe_graph(source.declared.freeze(), source.compiled))
 
-    def _before(self, event: Event) -> None:
-        """See what is secret by now, and before a fit or forward whether the graph has changed."""
-        begins = event.event_type == "RunStarted"
-        if begins or event.event_type in _FAILURES:
+    def _before(self, event: Event) -> bool:
+        """See what is secret by now, and before a fit or forward whether the graph has changed.
+
+        Returns:
+            Whether the event is to be written: what another run logs on the same graph is not.
+        """
+        run_id = getattr(event, "run_id", "")
+        if run_id in _live and run_id != self.folder.name:
+            return False
+        if event.event_type in _TELLING:
             self._read_secrets()
+        if event.event_type == "RunStarted":
+            self._write_graph()
+        return True
+
+    def _write_graph(self) -> None:
+        """Write the graph where it has changed."""
         version = self._source.declared.version
-        if not begins or version == self._version:
+        if version == self._version:
             return
         try:
             replace_json(self.folder / GRAPH, self._graph())
             self._version = version
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the event is to be written
             if not self._told:
                 self._told = True
                 tell_gap(f"the graph of a run was not written to {self.folder}", error)
 
     def end(self, state: str, error: str | None) -> None:
         """Close the files and say how it ended; once more, where that was interrupted."""
+        said = error
         try:
-            self._subscription.cancel()
-            self._end_sinks()
-            self._sink.close()
-            if error is not None:
-                self._read_secrets()
+            for step in (self._subscription.cancel, self._end_sinks, self._sink.close):
+                self._tried(step)
+            if error is not None and not self._tried(self._read_secrets):
+                said = error.partition(":")[0]  # nobody knows what is secret in the rest
         finally:
-            self._status.finish(state, self._mask(error), self._sink.lost)
+            self._status.finish(state, self._mask(said), self._sink.lost)
+            _live.discard(self.folder.name)
+
+    def _tried(self, step: Callable[[], object]) -> bool:
+        """Take a step that may not keep others from being taken; say whether it went well."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  # somebody else's code
+            tell_gap(f"the record in {self.folder} did not end as it should", error)
+            return False
+        return True
+
+
+_live: set[str] = set()
+"""The runs that are recorded in this process."""
 
 
 def _make_folder(
@@ -127,8 +162,9 @@ def _make_folder(
             continue
         try:
             for name, data in files(run_id).items():
-                replace_json(hidden / name, data, sync=name == MANIFEST)
+                replace_json(hidden / name, data, sync=True)
             (hidden / EVENTS).touch()
+            sync_folder(hidden)
             hidden.rename(runs / run_id)
             break
         except BaseException as error:

@@ -40,7 +40,7 @@ class Call(NamedTuple):
     error: str | None
     """Type and message of what ended it."""
     seed: int | None
-    """The seed that it was given; None where it took the one of the graph."""
+    """The seed that it ran with; None where it had none."""
 
 
 class Action(NamedTuple):

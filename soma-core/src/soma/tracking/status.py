@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from soma.tracking.alive import this_process
-from soma.tracking.files import replace_json, sync_folder
+from soma.tracking.files import json_text, replace_json, sync_folder
 from soma.tracking.names import now_text
 from soma.tracking.notices import tell_gap
 
@@ -82,10 +82,22 @@ class Status:
                 return
             self._data |= changes
             try:
-                replace_json(self._folder / STATUS, self._data, sync=last)
-                if last:
-                    sync_folder(self._folder)
+                self._write(last=last)
             except OSError as error:
                 if not self._told:
                     self._told = True
                     tell_gap(f"the status of a run was not written to {self._folder}", error)
+
+    def _write(self, *, last: bool) -> None:
+        path = self._folder / STATUS
+        try:
+            replace_json(path, self._data, sync=last)
+        except OSError:
+            if not last:
+                raise
+            # No room for a second file. How it ended is worth the risk of writing over the first.
+            with path.open("r+b") as file:
+                file.write(f"{json_text(self._data)}\n".encode("ascii"))
+                file.truncate()
+        if last:
+            sync_folder(self._folder)

@@ -163,9 +163,11 @@ class Story:
 
     def _loop_completed(self, event: dict[str, Any]) -> None:
         node, made, passes = _text(event, "node_id"), _count(event, "iterations"), _passes(event)
-        stopped = event.get("stopped") is True
+        stopped = event.get("stopped")
+        if stopped not in _ENDINGS:
+            raise _Unfit
         run_id, _call = self._call(event)
-        outcome = times(made, "pass") + (", stopped" if stopped else "")
+        outcome = f"{times(made, 'pass')}{_ENDINGS[stopped]}"
         self.decisions.append(
             Decision(node, outcome, passes, run_id, iterations=made, stopped=stopped)
         )
@@ -252,11 +254,18 @@ def _amount(event: dict[str, Any], name: str) -> float:
     return found
 
 
+_ENDINGS = {True: ", stopped", False: ", max_iterations reached", None: ""}
+
+
 def _count(event: dict[str, Any], name: str, default: int | None = None) -> int:
     found = event.get(name, default)
-    if type(found) is not int or found < 0:
+    if type(found) is not int or not 0 <= found < _LARGEST:
         raise _Unfit
     return found
+
+
+_LARGEST = 1 << 63
+"""No count and no size is as large."""
 
 
 def _passes(event: dict[str, Any]) -> tuple[int, ...]:

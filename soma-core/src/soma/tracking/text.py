@@ -89,7 +89,7 @@ def _facts(run: RunView, *, whole: bool) -> Iterator[str]:
         yield f"why       {one_line(run.note, 500)}"
         return
     yield f"name      {printable(run.name)}"
-    yield f"began     {run.created_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    yield f"began     {run.created_at.astimezone():%Y-%m-%d %H:%M:%S %z}"
     yield f"took      {human_ms(run.duration_ms)}"
     if run.tags:
         yield f"tags      {', '.join(map(printable, run.tags))}"
@@ -126,10 +126,12 @@ def _what_ran(run: RunView, whole: bool) -> Iterator[str]:  # noqa: FBT001  # on
         return
     yield from _title("calls", len(calls) - len(listed))
     yield from (f"  {_call_line(one)}" for one in listed)
-    took = sum(one.duration_ms or 0.0 for one in calls)
+    took = [one.duration_ms for one in calls if one.duration_ms is not None]
     title = calls[0].phase or "call" if len(calls) == 1 else times(len(calls), "call")
     yield ""
-    yield from table_text(run.nodes(), f"{title}, {human_ms(took)}").split("\n")
+    yield from table_text(
+        run.nodes(), f"{title}, {human_ms(sum(took))}" if took else f"{title}, not ended"
+    ).split("\n")
 
 
 def _call_line(one: Call) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["TrackedRun", "track"]
 
 _KIND = "run"
-_CLEAN_EXITS = (None, 0)
 
 
 class TrackedRun:
@@ -73,6 +73,8 @@ class TrackedRun:
         """
         if self._finished:
             raise InvalidInput(f"log({shown(name)}): the run {self.name!r} is finished")
+        if not str(name).strip():
+            raise InvalidInput(f"log({shown(name)}): the name of a metric says something")
         metric = Metric(name=name, value=value, step=step)
         self._bus.emit(check_event(MetricReported(run_id=self.id, metric=metric)))
 
@@ -81,7 +83,12 @@ class TrackedRun:
 
         Args:
             error: what ended it: the run counts as failed, or as interrupted by Ctrl-C.
+
+        Raises:
+            InvalidInput: ``error`` is no exception.
         """
+        if error is not None and not isinstance(error, BaseException):
+            raise InvalidInput(f"finish takes the exception that ended a run, not {shown(error)}")
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -99,6 +106,8 @@ class TrackedRun:
         """End it where nobody did, or where Ctrl-C came between."""
         if os.getpid() == self._process:
             with self._lock:
+                if not self._finished and _uncaught() is not None:
+                    self._ending = _ending(_uncaught())
                 self._finished = True
                 self._close()
 
@@ -121,18 +130,31 @@ class TrackedRun:
             return None
         from soma.tracking.view import RunView  # which only those who look need
 
-        return RunView(self.path)._repr_html_()
+        try:
+            return RunView(self.path)._repr_html_()
+        except InvalidInput:  # it was removed
+            return None
 
     def __repr__(self) -> str:
         where = "not recorded" if self.path is None else f"at {str(self.path)!r}"
         return f"<TrackedRun: {self.name!r}, {where}{', finished' if self._finished else ''}>"
 
 
+def _uncaught() -> BaseException | None:
+    """Return the exception that ends a script; None at a prompt, where it ends nothing."""
+    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+
+
 def _ending(error: BaseException | None) -> tuple[str, str | None]:
-    if error is None or (isinstance(error, SystemExit) and error.code in _CLEAN_EXITS):
+    if error is None or (isinstance(error, SystemExit) and _is_clean(error.code)):
         return "completed", None
     state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     return state, describe_error(error)
+
+
+def _is_clean(code: object) -> bool:
+    """Say whether a program ends well with it; anything but a number is a complaint."""
+    return code is None or (isinstance(code, int) and code == 0)
 
 
 def track(

@@ -167,7 +167,7 @@ class RunView:
     def graph(self) -> dict[str, Any]:
         """Return its nodes, edges and plan: graph.json."""
         self._head()
-        return self._checked(read_json(self.path / "graph.json"))
+        return self._checked(read_json(self.path / "graph.json"), "graph.json")
 
     def plan(self) -> Plan | None:
         """Return its plan; None where the graph did not compile, as ``graph()["error"]`` says.
@@ -308,10 +308,10 @@ class RunView:
         # The file is there from the first number on.
         return self._measured.get() if stamp_of(self._measured.path) else ({}, 0)
 
-    def _checked(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _checked(self, data: dict[str, Any], name: str = MANIFEST) -> dict[str, Any]:
         version = data.get("schema_version")
         if type(version) is not int:
-            raise InvalidInput(f"{self.path} is damaged: a file of it has no schema_version")
+            raise InvalidInput(f"{self.path / name} is damaged: it has no schema_version")
         if version > READS:
             raise InvalidInput(
                 f"{self.path} was written by a newer Soma (format {version}; this one reads "

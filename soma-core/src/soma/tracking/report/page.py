@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from soma._html import preformatted, safe
 from soma._version import __version__
 from soma.errors import InvalidInput, SomaError
 from soma.events.human import one_line
+from soma.tracking.files import write_output
 from soma.tracking.report.activity import activity_of
 from soma.tracking.report.head import head_of, tiles_of, title_of
 from soma.tracking.report.plots import MAX_PLOTS, plots_of
@@ -59,19 +59,7 @@ def write_page(view: RunView, path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: it could not be written; the file that was there is as it was.
     """
-    data = run_page(view).encode("utf-8")
-    target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
-    if target.exists() and not target.is_file():  # a device or a pipe is written to
-        target.write_bytes(data)
-        return
-    beside = target.with_name(f".{target.name[:80]}.{os.getpid()}.tmp")
-    try:
-        beside.write_bytes(data)
-        beside.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
+    write_output(path, run_page(view))
 
 
 def _body(view: RunView) -> Iterator[str]:
