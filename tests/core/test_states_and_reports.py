@@ -466,3 +466,14 @@ class TestStatesOfAConstructor:
         assert given.kwargs() == {"init": {"mean": {"m": 1.0}}}
         assert type(given.kwargs()["init"]) is dict
         assert identify(given) == identify(plain)
+
+
+@pytest.mark.parametrize("verb", ["fit", "forward"])
+def test_a_call_that_is_refused_says_so_in_its_report(verb):
+    g = Graph(cache="off")
+    g.node("mean", TestStatesOfAConstructor.Starts({"mean": {"m": 1}}))
+    with pytest.raises(InvalidInput):
+        getattr(g, verb)([1.0], seed="x")
+    assert g.last_run.error == "InvalidInput: seed must be a whole number, not 'x'"
+    assert str(g.last_run) == f"{verb}: 0 hits, 0 computed; failed"
+    assert g.last_run.actions == g.last_run.failures == []

@@ -11,6 +11,7 @@ recompute.py). What is known lies in an ``ActionStore``; the one in memory is me
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 from soma.contracts import ActionStore
@@ -81,20 +82,21 @@ def fit(
         SomaError: whatever else checks.py refuses.
         Exception: what a filter raises, with a note.
     """
-    checks.check_data(program, x, y)
-    checks.check_learners(program)
-    call = Call(
-        fitting=True,
-        x=x,
-        y=y,
-        seed=checks.check_seed(seed),
-        options=checks.check_options(epochs, batch_size, shuffle),
-        states=states,
-        warm_start=warm_start,
-        refresh=checks.check_refresh(program, refresh),
-    )
-    run = _done(program, store, call, report, bus)
-    return {**_of_arms_not_taken(program, call, run.states), **run.states}
+    with _Reported(report):
+        checks.check_data(program, x, y)
+        checks.check_learners(program)
+        call = Call(
+            fitting=True,
+            x=x,
+            y=y,
+            seed=checks.check_seed(seed),
+            options=checks.check_options(epochs, batch_size, shuffle),
+            states=states,
+            warm_start=warm_start,
+            refresh=checks.check_refresh(program, refresh),
+        )
+        run = _done(program, store, call, report, bus)
+        return {**_of_arms_not_taken(program, call, run.states), **run.states}
 
 
 def forward(
@@ -119,19 +121,43 @@ def forward(
         SomaError: whatever else checks.py refuses.
         Exception: what a filter raises, with a note.
     """
-    checks.check_fitted(program, states)
-    checks.check_input("x", x)
-    call = Call(
-        fitting=False,
-        x=x,
-        seed=checks.check_seed(seed),
-        states=states,
-        refresh=checks.check_refresh(program, refresh),
-    )
-    results = _done(program, store, call, report, bus).results
-    if len(program.leaves) == 1:
-        return results[program.leaves[0]]
-    return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
+    with _Reported(report):
+        checks.check_fitted(program, states)
+        checks.check_input("x", x)
+        call = Call(
+            fitting=False,
+            x=x,
+            seed=checks.check_seed(seed),
+            states=states,
+            refresh=checks.check_refresh(program, refresh),
+        )
+        results = _done(program, store, call, report, bus).results
+        if len(program.leaves) == 1:
+            return results[program.leaves[0]]
+        return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
+
+
+class _Reported:
+    """Enters into a report what ends a call, be it a run or refused before it is one.
+
+    A class, since contextlib's generator form assigns to ``__traceback__``, which a frozen
+    exception refuses.
+    """
+
+    def __init__(self, report: RunReport) -> None:
+        self._report = report
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._report.error = describe_error(error)
 
 
 def _of_arms_not_taken(
@@ -165,7 +191,6 @@ def _done(
         run_all(run, Inputs())
     except BaseException as error:
         report.duration_ms = (call.clock() - started) * 1e3
-        report.error = describe_error(error)
         run.announcer.run_failed(error)
         raise
     report.duration_ms = (call.clock() - started) * 1e3
