@@ -472,8 +472,8 @@ class TestStatesOfAConstructor:
 def test_a_call_that_is_refused_says_so_in_its_report(verb):
     g = Graph(cache="off")
     g.node("mean", TestStatesOfAConstructor.Starts({"mean": {"m": 1}}))
-    with pytest.raises(InvalidInput):
-        getattr(g, verb)([1.0], seed="x")
-    assert g.last_run.error == "InvalidInput: seed must be a whole number, not 'x'"
+    with pytest.raises(KeyError):
+        getattr(g, verb)([1.0], refresh=["meen"])
+    assert g.last_run.error.startswith("UnknownNode: refresh: 'meen' is not in this graph.")
     assert str(g.last_run) == f"{verb}: 0 hits, 0 computed; failed"
     assert g.last_run.actions == g.last_run.failures == []
