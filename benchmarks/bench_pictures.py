@@ -3,7 +3,8 @@
 Target: the SVG of 500 nodes in less than 1 s.
 
 The floor is the layout by graphlay alone, of the same graph, with the same settings, in the same
-run: what is beside it is ours. A fan is the hardest that there is: all of it is one layer.
+run: what is beside it is ours. A fan has all of it in one layer, and is the hardest of these; what
+is harder still is refused (soma/pictures/effort.py).
 """
 
 from __future__ import annotations

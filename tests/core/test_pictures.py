@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import combinations, pairwise
+import sys
+from itertools import combinations, pairwise, product
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -11,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from soma import Filter, Graph
-from soma.errors import InvalidInput
-from soma.pictures import Arrow, Box, Did, Frame, Note, Overlay, Scene, draw, mermaid
+from soma.errors import InvalidInput, MissingPackage
+from soma.pictures import Arrow, Body, Box, Did, Frame, Note, Overlay, Scene, draw, mermaid
+from soma.pictures.effort import effort_of
 from soma.pictures.layout import place as place_all
 from soma.pictures.overlay import OUTCOMES, did_text
 from soma.pictures.scene import boxes_of, scenes_of
@@ -288,11 +290,14 @@ class TestPlaces:
     def test_lines_run_over_no_box(self, declare, with_overlay):
         plan = plan_of(declare)
         overlay = everywhere(plan) if with_overlay else None
-        area = place_all(scene_of(plan), overlay)
-        for line in area.lines:
-            for (x, y), (to_x, to_y) in pairwise(line.points):
-                piece = Place(min(x, to_x), min(y, to_y), abs(to_x - x), abs(to_y - y))
-                assert not any(core_of(one.at).meets(piece) for one in area.boxes)
+        areas = [place_all(scene_of(plan), overlay)]
+        for area in areas:  # which grows meanwhile
+            areas += [body.area for frame in area.frames for body in frame.bodies]
+            things = [one.at for one in (*area.boxes, *area.frames)]
+            for line in area.lines:
+                for (x, y), (to_x, to_y) in pairwise(line.points):
+                    piece = Place(min(x, to_x), min(y, to_y), abs(to_x - x), abs(to_y - y))
+                    assert not any(core_of(one).meets(piece) for one in things)
 
     def test_lines_begin_and_end_nowhere_else(self, declare, with_overlay):
         _, picture = self.picture(declare, with_overlay)
@@ -611,3 +616,87 @@ class TestMermaid:
 
     def test_nothing(self):
         assert mermaid(Scene()).splitlines()[:2] == ["flowchart TD", '    n0["empty graph"]']
+
+
+def clique(count):
+    pairs = combinations(range(count), 2)
+    return Scene(
+        items=tuple(Box(id=str(number)) for number in range(count)),
+        arrows=tuple(Arrow(source=str(one), target=str(two)) for one, two in pairs),
+    )
+
+
+def layers(*widths):
+    """Every box of a layer feeds every one of the next."""
+    rows = [[f"{row}.{place}" for place in range(width)] for row, width in enumerate(widths)]
+    pairs = [pair for above, below in pairwise(rows) for pair in product(above, below)]
+    return Scene(
+        items=tuple(Box(id=id_) for row in rows for id_ in row),
+        arrows=tuple(Arrow(source=one, target=two) for one, two in pairs),
+    )
+
+
+class TestEffort:
+    """By hand: 4,000 places where arrows pass a layer, or 3,000,000 arrows squared, are 1."""
+
+    def test_of_a_chain(self):
+        assert effort_of([layers(1, 1, 1)]) == pytest.approx(2 / 3e6)
+
+    def test_of_what_passes(self):
+        # Of 4 boxes in a row, the arrows over two and three layers pass 1 + 1 + 2 times.
+        between = 3 * 3 / 3 + 2 * 2 / 2 + 1  # from the first to three others, and so on
+        assert effort_of([clique(4)]) == pytest.approx(4 / 4_000 + between / 3e6)
+
+    def test_a_fan_is_easy_and_layers_are_not(self):
+        assert effort_of([layers(1, 1_000)]) == pytest.approx(1_000**2 / 1_000 / 3e6)
+        assert effort_of([layers(40, 40)]) == pytest.approx(1_600**2 / 3e6)
+
+    def test_what_is_hard_is_refused_wherever_it_lies(self):
+        hard = layers(42, 42)
+        body = Frame(id="l", kind="loop", says="", bodies=(Body(scene=hard, gives="1.0"),))
+        for scene in (hard, Scene(items=(body,)), clique(60)):
+            with pytest.raises(InvalidInput, match="too entangled"):
+                draw(scene)
+
+    def test_a_notebook_shows_text_instead(self):
+        g = Graph()
+        for number in range(60):
+            g.node(f"n{number}", Only())
+        for one, two in combinations(range(60), 2):
+            g.edge(f"n{one}", f"n{two}")
+        assert g.compile()._repr_html_() is None
+        assert g._repr_html_().startswith("<pre>")
+
+
+def test_without_graphlay_there_is_a_word(monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphlay", None)
+    plan = plan_of(chain)
+    with pytest.raises(MissingPackage, match="pip install graphlay"):
+        plan.to_svg()
+    assert plan._repr_html_() is None
+    assert plan.to_mermaid().startswith("flowchart TD")
+
+
+def test_a_fault_of_the_layout_is_told(monkeypatch):
+    import graphlay
+
+    def breaks(*_args, **_more):
+        raise ValueError("boom")
+
+    monkeypatch.setattr(graphlay, "layout", breaks)
+    with pytest.raises(InvalidInput, match="could not be laid out: ValueError: boom"):
+        plan_of(chain).to_svg()
+
+
+def test_a_loop_that_was_not_reached_is_pale_altogether():
+    plan = plan_of(controls)
+    reached = Picture(draw(scene_of(plan), everywhere(plan)))
+    unreached = Picture(draw(scene_of(plan), Overlay()))
+    for picture, pale in ((reached, False), (unreached, True)):
+        marks = [*picture.with_class("again"), *picture.with_class("rim")]
+        assert marks
+        assert {"pale" in classes_of(one) for one in marks} == {pale}
+
+
+def test_an_id_of_a_million_characters_does_not_make_a_picture_of_as_many():
+    assert len(draw(Scene(items=(Box(id="x" * 1_000_000),)))) < 10_000

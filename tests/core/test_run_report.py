@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree as ET
@@ -789,3 +790,94 @@ def test_the_command_says_what_is_wrong(tmp_path):
     failed = CliRunner().invoke(report, ["last", "--root", str(tmp_path), "-o", nowhere])
     assert failed.exit_code == 1
     assert f"{nowhere} cannot be written: No such file or directory" in failed.output
+
+
+# What clocks, damage and odd values do
+
+
+@pytest.mark.parametrize("back", [0.5, 3.0, 61.0])
+def test_a_clock_that_was_set_back_makes_no_time_negative(tmp_path, back):
+    path = write_run(
+        tmp_path,
+        events=[
+            {**event("RunStarted", phase="fit"), "ts": BEGAN},
+            {**event("NodeStarted", node_id="a", what="state"), "ts": BEGAN + 1},
+            {**event("RunFailed", error="ValueError: x"), "ts": BEGAN + 1 - back},
+            {**event("NodeFailed", node_id="a", what="state", error="x"), "ts": BEGAN - back},
+        ],
+    )
+    found = activity_of(RunView(path))
+    assert all(one.start <= one.end for one in (*found.calls, *found.bars))
+    assert checked(RunView(path))
+
+
+def test_an_axis_of_intervals_that_end_before_they_begin():
+    axis = make_axis([(0.0, -58.0), (1.0, 3.0)], 60.0, 926.0)
+    assert axis.stretches[0].left == 60.0
+    assert axis.stretches[-1].right == pytest.approx(926.0)
+
+
+def test_a_node_whose_duration_is_damaged_has_ended(tmp_path):
+    damaged = {**completed("a"), "duration": "x"}
+    path = write_run(tmp_path, events=[event("NodeStarted", node_id="a", what="output"), damaged])
+    assert activity_of(RunView(path)).bars == []
+
+
+def test_a_node_that_ends_after_its_call_has_one_bar(tmp_path):
+    path = write_run(
+        tmp_path,
+        events=[
+            {**event("NodeStarted", node_id="a", what="output"), "ts": BEGAN},
+            {**event("RunFailed", error="x"), "ts": BEGAN + 1},
+            {**completed("a"), "duration": 2_000.0, "ts": BEGAN + 2},
+        ],
+    )
+    (bar,) = activity_of(RunView(path)).bars
+    assert (bar.outcome, bar.start, bar.end) == ("computed", BEGAN, BEGAN + 2)
+
+
+@pytest.mark.parametrize("values", [[0.0, 5e-324], [-5e-324, 5e-324], [1e308, -1e308, 5e-324]])
+def test_the_smallest_numbers_make_a_chart(values):
+    assert chart(values)[1] is not None
+
+
+def test_where_there_are_more_gaps_than_columns_there_are_points():
+    html, picture = chart([0.0, math.nan] * 50_000)
+    assert len(html) < 60_000
+    (line,) = looks(picture, "g-line")
+    assert line.get("d").count("M") > 100
+
+
+def test_thousands_of_tags_are_counted(tmp_path):
+    page = checked(RunView(write_run(tmp_path, tags=[f"tag {n}" for n in range(5_000)])))
+    assert "tag 0" in page.text
+    assert "tag 4999" not in page.text
+    assert re.search(r"and 4,\d\d\d more", page.text)
+
+
+def test_a_report_outlives_its_picture(tmp_path, monkeypatch):
+    g = Graph(cache="memory")
+    g.node("here", abs)
+    with g.track_run("mine", tmp_path):
+        g.forward(-3)
+    monkeypatch.setitem(sys.modules, "graphlay", None)
+    page = checked(find_run(tmp_path, "last"))
+    assert "There is no picture: Pictures need graphlay" in page.text
+    assert "here" in page.text
+
+
+def test_a_node_that_failed_and_succeeded_later_is_not_drawn_as_failed(tmp_path):
+    class Fails(Filter):
+        def forward(self, x, state):
+            return 1 / x
+
+    g = Graph(cache="off")
+    g.node("once", Fails())
+    with g.track_run("mine", tmp_path) as run:
+        with pytest.raises(ZeroDivisionError):
+            g.forward(0)
+        view = RunView(run.path)
+        assert view.overlay().nodes["once"].outcome == "failed"
+        g.forward(1)
+    assert view.overlay().nodes["once"].outcome == "computed"
+    assert [one.node for one in view.failures()] == ["once"]

@@ -16,7 +16,7 @@ from soma.dsl import Marks, expand
 from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
 from soma.engine.opening import open_store
-from soma.errors import GraphError
+from soma.errors import GraphError, SomaError
 from soma.events import Bus, DefaultSinks, Subscription, make_event, open_sink
 from soma.events.progress import shown_progress
 from soma.identity import NodeIdentity
@@ -504,8 +504,8 @@ class Graph:
         try:
             if 0 < len(self) <= SHOWN_NODES:
                 return self.to_svg()
-        except GraphError:
-            pass  # the text says what is wrong
+        except SomaError:
+            pass  # the text says what is wrong with the graph; or it is too much for a picture
         return preformatted(self.to_text())
 
     def filter_source(self, id_: str) -> str:

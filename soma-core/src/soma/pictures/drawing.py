@@ -35,6 +35,9 @@ from soma.pictures.texts import clipped, one_line, printable, xml
 
 __all__ = ["draw_area"]
 
+_LONGEST = 1_000
+"""Longer ids are cut also where they are not seen at once."""
+
 
 def draw_area(area: Area, origin: Point, overlay: Overlay | None) -> Iterator[str]:
     """Yield what is seen of an area, the lowest first: lines run over borders and under boxes."""
@@ -44,8 +47,9 @@ def draw_area(area: Area, origin: Point, overlay: Overlay | None) -> Iterator[st
         yield from _frame(frame, origin, overlay)
     for line in area.lines:
         yield _line(line, origin, overlay)
+    round_ = any(line.kind == "again" and _is_pale(line, overlay) for line in area.lines)
     for rim in area.rims:
-        yield rect(rim.moved(origin), 3, "rim")
+        yield rect(rim.moved(origin), 3, "rim", *(["pale"] if round_ else []))
     for box in area.boxes:
         yield _box(box.box, box.at.moved(origin), overlay)
     for group in area.groups:
@@ -75,11 +79,17 @@ def _box(box: Box, at: Rect, overlay: Overlay | None) -> str:
     if did:
         parts += _did(did_text(did), did, x, y + LINE, room)
     pale = f" {classes('pale')}" if overlay and not did else ""
-    return f'<g data-node="{xml(printable(box.id))}"{pale}>{"".join(parts)}</g>'
+    return f'<g data-node="{xml(_name(box.id))}"{pale}>{"".join(parts)}</g>'
+
+
+def _name(id_: str) -> str:
+    """Return an id as it stands where there is room for a long one."""
+    shown = printable(id_)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
 
 
 def _tooltip(box: Box, did: Did | None) -> str:
-    said = [printable(box.id), *([label_text(box)] if label_text(box) else [])]
+    said = [_name(box.id), *([label_text(box)] if label_text(box) else [])]
     said += [one_line(mark) for mark in box.marks]
     return "\n".join([*said, *([one_line(did_text(did))] if did else [])])
 
@@ -102,12 +112,12 @@ def _frame(one: PlacedFrame, origin: Point, overlay: Overlay | None) -> Iterator
     frame, at = one.frame, one.at.moved(origin)
     did = took(overlay, frame.id)
     x, y, room = at.x + PAD, at.y + 12, at.width - 2 * PAD + 1
-    said = [printable(frame.id), one_line(frame.says)]
+    said = [_name(frame.id), one_line(frame.says)]
     if did:
         said.append(one_line(did_text(did, of_frame=True)))
     pale = f" {classes('pale')}" if overlay and not did else ""
     tooltip = xml("\n".join(said))
-    yield f'<g data-node="{xml(printable(frame.id))}"{pale}><title>{tooltip}</title>'
+    yield f'<g data-node="{xml(_name(frame.id))}"{pale}><title>{tooltip}</title>'
     yield rect(at, 12, "frame", *([f"{did.outcome}-frame"] if did else []))
     yield (loop_icon if frame.kind == "loop" else branch_icon)(x + 6, y + 6)
     yield text(clipped(said[0], room - 20, TITLE, bold=True), x + 20, y + TITLE - 2, "title")
@@ -141,11 +151,16 @@ def _group_title(group: PlacedGroup, origin: Point) -> str:
     return text(shown, at.x + PAD - 2, at.y + 16, "grouptitle")
 
 
+def _is_pale(line: Line, overlay: Overlay | None) -> bool:
+    """Say whether one of its ends was not reached."""
+    return overlay is not None and any(id_ not in overlay.nodes for id_ in line.ends)
+
+
 def _line(line: Line, origin: Point, overlay: Overlay | None) -> str:
     points = [(x + origin[0], y + origin[1]) for x, y in line.points]
     names = ["line", *([line.kind] if line.kind != "data" else [])]
     tips = ["tip", *(["tip-again"] if line.kind == "again" else [])]
-    if overlay and any(id_ not in overlay.nodes for id_ in line.ends):
+    if _is_pale(line, overlay):
         names.append("pale")
         tips.append("pale")
     path = f'<path {classes(*names)} d="{line_path(points)}"/>'

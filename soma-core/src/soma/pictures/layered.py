@@ -1,8 +1,8 @@
 """Layers from top to bottom, by graphlay: sizes and arrows in, places and lines out.
 
-graphlay is fast and cannot be stopped: it holds the interpreter until it is done. So its limits are
-set such that it refuses at once what would take it more than some seconds, and what makes small
-pictures handsome is left out where it would take long.
+graphlay is fast and cannot be stopped: it holds the interpreter until it is done. So what would
+take it more than some seconds is not given to it (effort.py), and what makes small pictures
+handsome is left out where it would take long.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from soma.errors import InvalidInput
+from soma._hints import install_line
+from soma.errors import InvalidInput, MissingPackage, describe_error
 from soma.pictures.placed import Point, Rect
 
-__all__ = ["MAX_BENDS", "Cell", "Grid", "Link", "lay_out"]
+__all__ = ["Cell", "Grid", "Link", "lay_out"]
 
-MAX_BENDS = 10_000
-"""Places at which lines pass a layer, in one scene; with so many a layout takes some seconds."""
 _FEW_BENDS, _FEW_NODES, _FEW_LINKS = 250, 120, 200
 """So small a scene is laid out with care, in some hundredths of a second."""
 
@@ -52,7 +51,6 @@ _QUICK = (
             "routing": {"port_relax_rounds": 0, "overlap_repair_rounds": 0},
             "order": {"kick_rounds": 0, "seeds": 1, "sifting_rounds": 1},
         },
-        "limits": {"max_dummies": MAX_BENDS},
     }
 )
 
@@ -85,10 +83,13 @@ def lay_out(cells: list[Cell], links: list[Link]) -> Grid:
     """Return a place for each cell and a line for each link.
 
     Raises:
-        InvalidInput: the links pass too many layers.
+        MissingPackage: graphlay is not installed.
+        InvalidInput: it could not do it.
     """
-    # Only who draws needs it.
-    from graphlay import GraphlayError, layout
+    try:
+        from graphlay import layout  # which only those who draw need
+    except ImportError as error:
+        raise MissingPackage(f"Pictures need graphlay: {install_line('graphlay')}") from error
 
     nodes = [
         {"size": {"width": cell.width, "height": cell.height}}
@@ -104,13 +105,13 @@ def lay_out(cells: list[Cell], links: list[Link]) -> Grid:
     try:
         found = [_grid(layout(graph, options=careful | more).raw) for more in ({}, _COMPACT)]
         return min(found, key=lambda grid: grid.width)
-    except GraphlayError:  # it is more than a few of something
+    except Exception:  # noqa: BLE001, S110  # it is more than a few of something
         pass
     try:
         return _grid(layout(graph, options=_QUICK | routing).raw)
-    except GraphlayError as error:
+    except Exception as error:  # a fault of its own
         raise InvalidInput(
-            f"this graph is too entangled to be drawn: {error}. "
+            f"this graph could not be laid out: {describe_error(error)}. "
             "g.to_text() and g.to_mermaid() show it as text"
         ) from error
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from soma.errors import InvalidInput
+from soma.pictures.effort import effort_of
 from soma.pictures.layered import Cell, Grid, Link, lay_out
 from soma.pictures.measure import ARM_LABEL, GAP, PAD, arm_width, box_size, frame_header
 from soma.pictures.overlay import Overlay
@@ -53,6 +54,11 @@ def place(scene: Scene, overlay: Overlay | None = None) -> Area:
                 f"this graph has {count:,} {what}, and a picture is drawn of at most {limit:,}: "
                 "g.to_text() and g.to_mermaid() show it as text"
             )
+    if effort_of(scenes) > 1:
+        raise InvalidInput(
+            "this graph is too entangled for a picture: too many arrows cross each other. "
+            "g.to_text() and g.to_mermaid() show it as text"
+        )
     return _place(scene, overlay)
 
 
@@ -106,7 +112,7 @@ def _place(scene: Scene, overlay: Overlay | None, loop: Body | None = None) -> A
     if loop is None:
         return _area(sheet, lay_out(sheet.cells, sheet.links))
     _add_rims(sheet, loop)
-    return _going_round(_area(sheet, lay_out(sheet.cells, sheet.links)))
+    return _going_round(_area(sheet, lay_out(sheet.cells, sheet.links)), loop)
 
 
 def _area(sheet: _Sheet, grid: Grid) -> Area:
@@ -144,7 +150,7 @@ def _add_rims(sheet: _Sheet, loop: Body) -> None:
         sheet.link(sheet.by_id[id_], bottom, kind, id_)
 
 
-def _going_round(area: Area) -> Area:
+def _going_round(area: Area, loop: Body) -> Area:
     """Return the body of a loop with a line from its lower bar to its upper one.
 
     Each bar is alone in its layer, since everything else comes after the one and before the other.
@@ -160,7 +166,7 @@ def _going_round(area: Area) -> Area:
             (top.x + top.width, high),
         ),
         kind="again",
-        ends=(),
+        ends=(loop.gives,) if loop.gives is not None else (),
     )
     return replace(area, width=area.width + _AGAIN, lines=(*area.lines, again))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from soma.errors import SomaError
 from soma.plan.data import FORMAT, plan_from_data, plan_to_data
 from soma.plan.entries import (
     MAX_NESTED,
@@ -135,7 +136,10 @@ class Plan:
         return mermaid(scene_of(self), overlay)
 
     def _repr_html_(self) -> str | None:
-        return self.to_svg() if len(self.nodes) <= SHOWN_NODES else None  # then its repr is shown
+        try:
+            return self.to_svg() if len(self.nodes) <= SHOWN_NODES else None
+        except SomaError:
+            return None  # then its repr is shown
 
     def __repr__(self) -> str:
         return f"<Plan: nodes={len(self.nodes)}, parallel_branches={self.parallel_branches}>"

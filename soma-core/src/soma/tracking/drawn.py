@@ -59,7 +59,7 @@ def _overlay(view: RunView, plan: Plan) -> Overlay:
         plan,
         view.nodes(),
         view.decisions(),
-        failed=[one.node for one in view.failures()],
+        failed=view.failing(),
         running=working if runs else (),
         unfinished=() if runs else working,
         title=f"{view.name}, {human_ms(view.duration_ms)}",

@@ -63,6 +63,8 @@ class Story:
         """Lines that are no events, or not what events are."""
         self.lost = 0
         """Events that are missing, as far as the numbers and the last lines tell."""
+        self.failing: dict[str, None] = {}
+        """Nodes that raised and have done nothing since."""
         self._calls: dict[str, _Call] = {}
 
     @property
@@ -139,6 +141,7 @@ class Story:
             raise _Unfit
         call.counts[outcome] += 1
         call.working.pop(what, None)
+        self.failing.pop(what[0], None)
         self.actions.append(Action(what[0], what[1], outcome, duration, size, run_id))
 
     def _node_cache_hit(self, event: dict[str, Any]) -> None:
@@ -147,6 +150,7 @@ class Story:
         run_id, call = self._call(event)
         call.counts["hit"] += 1
         node, kind, passes = what
+        self.failing.pop(node, None)
         self.actions.append(Action(node, kind, "hit", 0.0, size, run_id))
         self.reused.append(Reuse(node, kind, key, tier, took, size, passes, run_id))
 
@@ -154,6 +158,7 @@ class Story:
         what, error = _what(event), _text(event, "error")
         run_id, call = self._call(event)
         call.working.pop(what, None)
+        self.failing[what[0]] = None
         self.failures.append(Failure(what[0], what[1], error, what[2], run_id))
 
     def _branch_taken(self, event: dict[str, Any]) -> None:

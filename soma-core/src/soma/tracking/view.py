@@ -206,6 +206,10 @@ class RunView:
         """Return the nodes that raised, in order."""
         return list(self._story().failures)
 
+    def failing(self) -> list[str]:
+        """Return the ids of nodes that raised and have done nothing since."""
+        return list(self._story().failing)
+
     def decisions(self) -> list[Decision]:
         """Return what branches and loops did, in order."""
         return list(self._story().decisions)

@@ -79,15 +79,14 @@ def activity_of(view: RunView) -> Activity:
             call.phase = phase if type(phase) is str else ""
         elif kind in _TYPES:
             call.outcome = "completed" if kind == "RunCompleted" else "failed"
-            call.end = now
-            bars += _left_open(call, now)
+            call.end = max(now, call.start)  # clocks are set back
         elif type(event.get("node_id")) is str and type(event.get("what")) is str:
             bars += _entered(call, kind, event, now)
     ended = max(last, _heard_of(view))
     for call in calls.values():
         if call.outcome == "open":
-            call.end = ended
-        bars += _left_open(call, ended)
+            call.end = max(ended, call.start)
+        bars += _left_open(call, call.end)
     return Activity(
         calls=[CallBar(one.phase, one.outcome, one.start, one.end) for one in calls.values()],
         bars=sorted(bars, key=lambda one: one.start),
@@ -104,12 +103,13 @@ def _entered(call: _Call, kind: str, event: dict[str, Any], now: float) -> list[
     if kind == "NodeCacheHit":
         return [Bar(node, what, "hit", now, now)]
     if kind == "NodeFailed":
-        return [Bar(node, what, "failed", call.working.pop(work, now), now)]
-    took = _moment(event.get("duration"))
+        start = call.working.pop(work, now)
+        return [Bar(node, what, "failed", start, max(now, start))]
+    took, begun = _moment(event.get("duration")), call.working.pop(work, None)
     if took is None:
         return []
     outcome = "recomputed" if event.get("outcome") == "recomputed" else "computed"
-    start = call.working.pop(work, now - took / 1e3)
+    start = now - took / 1e3 if begun is None else begun
     return [Bar(node, what, outcome, start, start + took / 1e3)]
 
 

@@ -97,7 +97,7 @@ def make_axis(intervals: Iterable[tuple[float, float]], left: float, right: floa
         left: where it begins, in pixels.
         right: where it ends.
     """
-    merged = _joined(_merged(intervals))
+    merged = _joined(_merged((start, max(start, end)) for start, end in intervals))
     room, count = right - left, len(merged)
     cut = min(_CUT, _CUTS_SHARE * room / max(count - 1, 1))
     least = min(_LEAST, _LEAST_SHARE * room / count)

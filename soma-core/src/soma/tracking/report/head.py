@@ -85,7 +85,9 @@ def _asked(view: RunView, manifest: dict[str, Any]) -> Iterator[tuple[str, str]]
     when = f"{began.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     yield "began", safe(when)
     yield "took" if ended else _TOOK.get(view.state, "took"), safe(human_ms(_took(view)))
-    yield "tags", "".join(_chip(printable(one)) for one in view.tags)
+    tags = view.tags
+    more = f" and {len(tags) - _PARAMS:,} more" if len(tags) > _PARAMS else ""
+    yield "tags", "".join(_chip(one_line(one)) for one in tags[:_PARAMS]) + more
     params = view.params
     chips = [_chip(f"{printable(name)} = {_value(one)}") for name, one in params.items()]
     more = f" and {len(chips) - _PARAMS:,} more" if len(chips) > _PARAMS else ""

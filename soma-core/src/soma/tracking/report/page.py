@@ -95,8 +95,8 @@ def _tried(part: Callable[[], Iterable[str]]) -> str:
     """Return a part of the page, or why it is not there: the others are still worth reading."""
     try:
         return "".join(part())
-    except SomaError as error:
-        return f'<p class="error">{safe(one_line(str(error), 1_000))}</p>'
+    except Exception as error:  # noqa: BLE001  # whatever is in the files
+        return f'<p class="error">{safe(one_line(str(error) or type(error).__name__, 1_000))}</p>'
 
 
 def _graph(view: RunView) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _graph(view: RunView) -> Iterator[str]:
         return
     try:
         picture = draw(scene_of(plan), view.overlay())
-    except InvalidInput as error:
+    except SomaError as error:
         why = one_line(str(error)).partition(":")[0]  # what follows is advice on other methods
         yield f"<p>There is no picture: {safe(why)}.</p>"
         text = preformatted(plan_text(plan))

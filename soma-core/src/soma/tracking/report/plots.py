@@ -137,9 +137,12 @@ def _chart(parts: list[list[_Point]], along: str, title: str) -> str:
     drawn.append(line(left, bottom, right, bottom, "g-axis"))
     drawn += _below(ticks(first, last, 5, whole=along == _STEP), x_of, bottom, left)
     drawn.append(label(along, (left + right) / 2, _HEIGHT - 4, "g-s g-m"))
-    dots = sum(map(len, parts)) <= _DOTS
-    for part in parts:
-        drawn += _line([_Point(x_of(one.x), y_of(one.y)) for one in part], dots=dots)
+    placed = [[_Point(x_of(one.x), y_of(one.y)) for one in part] for part in parts]
+    if len(placed) > _WIDTH:  # so many gaps that there are no lines
+        drawn.append(_scattered([one for part in placed for one in part]))
+    else:
+        dots = sum(map(len, parts)) <= _DOTS
+        drawn += [shown for part in placed for shown in _line(part, dots=dots)]
     return svg(drawn, _WIDTH, _HEIGHT, title)
 
 
@@ -170,6 +173,12 @@ def _line(points: list[_Point], *, dots: bool) -> Iterator[str]:
         yield from (
             f'<circle class="g-dot" cx="{length(x)}" cy="{length(y)}" r="2.4"/>' for x, y in shown
         )
+
+
+def _scattered(points: list[_Point]) -> str:
+    """Return points as lines without length, whose round ends are seen."""
+    dots = "".join(f"M{length(x)} {length(y)}h0" for x, y in _thinned(points))
+    return f'<path class="g-line" style="stroke-width:3;stroke-linecap:round" d="{dots}"/>'
 
 
 def _thinned(points: list[_Point]) -> list[_Point]:

@@ -72,6 +72,8 @@ def number_text(value: float) -> str:
 
 def place_in(value: float, low: float, high: float) -> float:
     """Return where a number lies between two: 0 to 1, also where their difference overflows."""
+    if isfinite(high - low):
+        return (value - low) / (high - low)
     return (value / 2 - low / 2) / (high / 2 - low / 2)
 
 
