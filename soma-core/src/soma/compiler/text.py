@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from soma._texts import printable
 from soma.errors import GraphError
 from soma.plan import Branch, Composite, Entry, Execute, Loop, Parallel, Plan, Sequence
 from soma.topology import DeclaredBranch, DeclaredLoop, DeclaredNode, Topology
@@ -37,7 +38,7 @@ def _write_arms(entry: Branch, indent: str, lines: list[str]) -> None:
     for place, arm in enumerate(entry.arms):
         last = place == len(entry.arms) - 1
         branch, below = ("└── ", "    ") if last else ("├── ", "│   ")
-        lines.append(f"{indent}{branch}{_printable(arm.label)}:")
+        lines.append(f"{indent}{branch}{printable(arm.label)}:")
         _write(arm.body.steps, indent + below, lines)
 
 
@@ -52,24 +53,24 @@ def _title(entry: Sequence | Parallel | Composite | Loop) -> tuple[str, tuple[En
 
 
 def _branch_line(entry: Branch) -> str:
-    said = f"{_printable(entry.node)}: branch on {_printable(entry.condition)}"
+    said = f"{printable(entry.node)}: branch on {printable(entry.condition)}"
     return f"{said}{_waits(entry.waits_for)}"
 
 
 def _loop_line(entry: Loop) -> str:
     count = entry.max_iterations
     times = f"{count} time{'s' * (count != 1)}"
-    how = times if entry.until is None else f"until {_printable(entry.until)}, at most {times}"
-    return f"{_printable(entry.node)}: loop, {how}{_waits(entry.waits_for)}"
+    how = times if entry.until is None else f"until {printable(entry.until)}, at most {times}"
+    return f"{printable(entry.node)}: loop, {how}{_waits(entry.waits_for)}"
 
 
 def _waits(ids: tuple[str, ...]) -> str:
-    return f" ← {', '.join(map(_printable, ids))}" if ids else ""
+    return f" ← {', '.join(map(printable, ids))}" if ids else ""
 
 
 def _line(entry: Execute) -> str:
     said = [
-        _printable(entry.node),
+        printable(entry.node),
         f"({entry.label})",
         *(["learns"] if entry.kind == "trainable" else []),
         *(["cached"] if entry.cached else []),
@@ -79,15 +80,10 @@ def _line(entry: Execute) -> str:
     return f"{' '.join(said)}{_waits(entry.waits_for)}"
 
 
-def _printable(id_: str) -> str:
-    """Return an id that stays on its line."""
-    return id_ if id_.isprintable() else repr(id_)
-
-
 def topology_text(topology: Topology, error: GraphError) -> str:
     """Return what is declared where it cannot be compiled, and why."""
-    lines = [_printable(id_) + _declared(one) for id_, one in topology.nodes.items()]
-    lines += [f"{_printable(source)} -> {_printable(target)}" for source, target in topology.edges]
+    lines = [printable(id_) + _declared(one) for id_, one in topology.nodes.items()]
+    lines += [f"{printable(source)} -> {printable(target)}" for source, target in topology.edges]
     return "\n".join([*lines, f"error: {error}"])
 
 
@@ -95,11 +91,11 @@ def _declared(one: DeclaredNode) -> str:
     """Return what a branch or loop says of itself."""
     if isinstance(one, DeclaredBranch):
         arms = "; ".join(
-            f"{_printable(label)}: {', '.join(map(_printable, ids))}"
+            f"{printable(label)}: {', '.join(map(printable, ids))}"
             for label, ids in one.arms.items()
         )
-        return f": branch on {_printable(one.condition)} ({arms})"
+        return f": branch on {printable(one.condition)} ({arms})"
     if isinstance(one, DeclaredLoop):
-        until = f", until {_printable(one.until)}" if one.until else ""
-        return f": loop of {', '.join(map(_printable, one.body))}{until}"
+        until = f", until {printable(one.until)}" if one.until else ""
+        return f": loop of {', '.join(map(printable, one.body))}{until}"
     return ""

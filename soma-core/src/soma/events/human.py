@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable
 from math import isfinite
 
+from soma._texts import one_line, printable
+
 __all__ = [
     "ID_WIDTH",
     "clipped",
@@ -111,18 +113,6 @@ def passes_span(found: Iterable[tuple[int, ...]]) -> str:
 
 _PASSES = 3
 """More than these that are not in a row are not told one by one."""
-
-
-def printable(text: str) -> str:
-    """Return a text that is seen and stays on its line."""
-    return text if text.strip() and text.isprintable() else repr(text)
-
-
-def one_line(text: str, limit: int = 200) -> str:
-    """Return a message on one line, the end of a long one cut off."""
-    joined = " ".join(text.split())
-    shown = joined if joined.isprintable() else repr(joined)[1:-1]
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def width(text: str) -> int:

@@ -10,6 +10,8 @@ import unicodedata
 from functools import lru_cache
 from html import escape
 
+from soma._texts import one_line, printable
+
 __all__ = ["clipped", "one_line", "printable", "text_width", "wrapped", "xml"]
 
 _ROOM = 1.09
@@ -37,18 +39,6 @@ _ASCII = {char: width for width, chars in _BY_WIDTH.items() for char in chars}
 _LONGEST = 400
 """More characters than that are never on one line, however narrow: marks that pile up have no
 width at all."""
-
-
-def printable(text: str) -> str:
-    """Return a text that is seen, stays on its line, and is allowed in XML."""
-    return text if text.strip() and text.isprintable() else repr(text)
-
-
-def one_line(text: str, limit: int = _LONGEST) -> str:
-    """Return a message on one line, the end of a long one cut off; empty stays empty."""
-    joined = " ".join(text.split())
-    shown = joined if joined.isprintable() else repr(joined)[1:-1]
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def xml(text: str) -> str:
