@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 from soma import Filter, Graph, InvalidFilter
 from soma.identity import identify
-from soma.masking import HIDDEN, Mask, arguments_of, masked_argv, secrets_of
+from soma.masking.argv import masked_argv
+from soma.masking.declared import arguments_of
+from soma.masking.mask import HIDDEN, Mask
+from soma.masking.texts import secrets_of
 from soma.plan import Plan
 
 TOKEN = "sk-Zq'9\"x\\y\nü\ud800!"

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from soma.dsl import Chain, Fork, Marked
 from soma.errors import InvalidFilter, did_you_mean, shown
-from soma.masking import check_secret
+from soma.masking.declared import check_secret
 from soma.schemas import check_schema
 
 __all__ = ["Traits", "check_node", "label_of", "traits_of"]

@@ -9,7 +9,7 @@ from inspect import isroutine
 from typing import Any
 
 from soma.errors import SomaError, describe_error
-from soma.masking import arguments_of
+from soma.masking.declared import arguments_of
 from soma.nodes import label_of, traits_of
 from soma.plan import Plan
 from soma.topology import Declared, DeclaredBranch, DeclaredNode, Topology

@@ -18,7 +18,7 @@ from typing import Any
 
 from soma.errors import InvalidInput
 from soma.events import Event
-from soma.masking import Mask
+from soma.masking.mask import Mask
 from soma.tracking.files import LineFile, json_text
 from soma.tracking.notices import tell_gap
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from soma._version import __version__
-from soma.masking import masked_argv
+from soma.masking.argv import masked_argv
 from soma.tracking.git import git_head
 from soma.tracking.names import now_text
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from soma.events import Event
-from soma.masking import Mask, may_hold_secrets, secrets_of
+from soma.masking.mask import Mask
+from soma.masking.texts import may_hold_secrets, secrets_of
 from soma.tracking.files import replace_json, sync_folder
 from soma.tracking.graph_record import describe_graph
 from soma.tracking.jsonl import EVENTS, JsonlSink
