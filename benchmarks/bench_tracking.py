@@ -133,7 +133,7 @@ def main() -> None:
         started.append(args)
         real(self, *args, **how)
 
-    subprocess.Popen.__init__ = counted  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = counted  # type: ignore[method-assign]  # to count
     plain, secret = looping(), looping("sk-0123456789abcdef")
     contestants = ("heard", "record", "record, a secret", "floor", "log", "log floor")
     best = dict.fromkeys(contestants, float("inf"))

@@ -65,7 +65,7 @@ class TestStates:
 
     @pytest.mark.parametrize(
         "through",
-        [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy],  # noqa: S301
+        [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy],  # noqa: S301  # our own
     )
     def test_copies(self, through):
         found = States(a=[1])

@@ -1019,7 +1019,7 @@ DATA = st.recursive(
 def as_written(value):
     """Return what comes back, worked out from what the specification says."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124  # a NaN
     if type(value) is int and abs(value) >= 10 ** sys.get_int_max_str_digits():
         return "<int>"
     if isinstance(value, dict):
@@ -1152,7 +1152,7 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no 
 
 def git(folder, *words):
     done = subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(folder), *words],  # noqa: S607
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(folder), *words],  # noqa: S607  # of the system
         check=True,
         capture_output=True,
         text=True,

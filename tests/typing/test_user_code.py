@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
 
 import soma
-from soma import CommandSpec, Filter, Graph, hookimpl
+from soma import CommandSpec, Filter, Graph, RunView, TrackedRun, hookimpl, runs
 from soma.engine import RunReport
 from soma.events import NodeProgress, Subscription
 from soma.plan import Plan
@@ -50,6 +52,22 @@ def test_what_a_graph_returns_is_typed() -> None:
     assert_type(g.last_run, RunReport | None)
     assert_type(g.search_space(), list[dict[str, Any]])
     assert len(Graph.somatize(Add(1) >> (Add(2) | repr) >> len)) == 4
+
+
+def test_runs_and_pictures_are_typed(tmp_path: Path) -> None:
+    g = Graph.somatize(Add(1), cache="off")
+    with g.track_run("typed", tmp_path, tags=["a"], params={"rows": 3}) as run:
+        assert_type(run, TrackedRun)
+        g.forward(1)
+        run.log("loss", 0.5, step=1)
+    found = runs(tmp_path)
+    assert_type(found, list[RunView])
+    assert_type(found[0].params, dict[str, Any])
+    assert_type(found[0].metrics()["loss"][0].value, float)
+    assert_type(found[0].created_at, datetime)
+    assert_type(g.to_svg(overlay=False), str)
+    assert_type(g.compile().to_mermaid(), str)
+    assert [one.phase for one in found[0].calls()] == ["forward"]
 
 
 def test_branches_loops_and_events_are_typed() -> None:

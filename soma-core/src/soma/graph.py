@@ -433,7 +433,8 @@ class Graph:
     def state(self) -> dict[str, Any]:
         """Return node id -> what it learned, as objects of the caller's own.
 
-        Nodes that learn nothing are left out, and so are those whose fit returned None.
+        A dict, which a notebook shows as a table. Nodes that learn nothing are left out, and so are
+        those whose fit returned None.
         """
         return States((id_, state.take()) for id_, state in self._states.items() if state.shown)
 
