@@ -133,10 +133,10 @@ def _body(
     body: PlacedBody, corner: Point, overlay: Overlay | None, did: Did | None
 ) -> Iterator[str]:
     at, label = body.at.moved(corner), body.body.label
-    passed_by = overlay is not None and not (did and label in did.arms)
     if label is None:
         yield rect(at, 9, "body")
     else:
+        passed_by = overlay is not None and not (did and label in did.arms)
         shown = clipped(printable(label), at.width - 2 * PAD + 1, SMALL, bold=True)
         pale = f" {classes('pale')}" if passed_by else ""
         yield f"<g{pale}><title>{xml(printable(label))}</title>{rect(at, 9, 'body')}"
