@@ -18,7 +18,7 @@ DISTRIBUTIONS = {
     "soma-core": ("soma-core", ("tests/core", "tests/discovery"), ()),
     "soma-example": ("plugins/soma-example", ("plugins/soma-example/tests",), ("soma-core",)),
 }
-TEST_TOOLS = ["hypothesis", "cloudpickle"]
+TEST_TOOLS = ["hypothesis"]
 TYPED = [f"{folder}/src" for folder, _, _ in DISTRIBUTIONS.values()]
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from soma import Filter, Graph
 from soma.engine import RunReport
@@ -175,6 +174,8 @@ def build(pca: Pca | None = None) -> Graph:
 
 
 def main() -> None:
+    from sklearn.datasets import load_digits  # here: whoever wants the filters needs no data
+
     images, digits = load_digits(return_X_y=True)
     shuffled = np.random.default_rng(0).permutation(len(images))
     train, held_out = shuffled[:1347], shuffled[1347:]

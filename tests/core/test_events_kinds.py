@@ -75,7 +75,7 @@ def refusal(given, /, **fields):
 
 class TestKinds:
     def test_every_class_is_exported_under_its_name(self):
-        assert len(EVENT_TYPES) == 32
+        assert len(EVENT_TYPES) == 33
         for name, kind in EVENT_TYPES.items():
             assert getattr(events, name) is kind
             assert (kind.event_type, kind.__name__) == (name, name)

@@ -88,6 +88,7 @@ def test_one_summary_per_node_in_order_of_appearance():
             recomputed=0,
             duration_ms=1.2,
             bytes=4096,
+            where=("",),
         ),
         NodeSummary(
             node="step",
@@ -98,6 +99,7 @@ def test_one_summary_per_node_in_order_of_appearance():
             recomputed=0,
             duration_ms=900.0,
             bytes=1024,
+            where=("",),
         ),
         NodeSummary(
             node="model",
@@ -108,6 +110,7 @@ def test_one_summary_per_node_in_order_of_appearance():
             recomputed=1,
             duration_ms=3000.0,
             bytes=0,
+            where=("",),
         ),
     ]
 

@@ -141,7 +141,8 @@ class TestPlugins:
         assert core["status"] == "ok"
         provided = {(one["kind"], one["name"]) for one in core["provides"]}
         commands = {("command", one) for one in ("codecs", "frame", "graph", "plugins", "runs")}
-        assert provided == {*commands, ("action store", "memory"), ("event sink", "jsonl")}
+        rest = {("action store", "memory"), ("event sink", "jsonl"), ("runner", "local")}
+        assert provided == commands | rest
         rows = json.loads(run_soma("plugins list --json", tmp_path).stdout)
         assert "soma-core" not in {row["name"] for row in rows}
 

@@ -11,9 +11,11 @@ import pytest
 
 import soma
 from soma import CommandSpec, Filter, Graph, RunView, TrackedRun, hookimpl, runs
+from soma.contracts import FitReport, Ref, WorkerInfo
 from soma.engine import RunReport
 from soma.events import NodeProgress, Subscription
 from soma.plan import Plan
+from soma.sessions import InProcessRunner, Program
 
 try:
     from soma import Study
@@ -52,6 +54,20 @@ def test_what_a_graph_returns_is_typed() -> None:
     assert_type(g.last_run, RunReport | None)
     assert_type(g.search_space(), list[dict[str, Any]])
     assert len(Graph.somatize(Add(1) >> (Add(2) | repr) >> len)) == 4
+
+
+def test_workers_and_sessions_are_typed() -> None:
+    g = Graph.somatize(Add(1), cache="off")
+    assert_type(g.add_worker("local://", tags=["big"], timeout_s=60), tuple[str, ...])
+    assert_type(g.workers(), list[WorkerInfo])
+    assert_type(g.program(), Program)
+    with InProcessRunner() as runner, runner.open(g.program()) as session:
+        ref = session.put(1)
+        assert_type(ref, Ref)
+        assert session.forward(ref) == 2
+        assert_type(session.fit(1, seed=None, options={}), FitReport)
+        assert_type(session.capabilities, frozenset[str])
+    g.shutdown_workers()
 
 
 def test_runs_and_pictures_are_typed(tmp_path: Path) -> None:

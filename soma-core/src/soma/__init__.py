@@ -35,14 +35,22 @@ if TYPE_CHECKING:
     from soma.errors import InvalidInput as InvalidInput
     from soma.errors import InvalidOutput as InvalidOutput
     from soma.errors import InvalidSpec as InvalidSpec
+    from soma.errors import MemoryExceeded as MemoryExceeded
+    from soma.errors import MissingCapability as MissingCapability
     from soma.errors import MissingCodec as MissingCodec
     from soma.errors import MissingPackage as MissingPackage
     from soma.errors import NameConflict as NameConflict
     from soma.errors import Nameless as Nameless
     from soma.errors import NotFittedError as NotFittedError
+    from soma.errors import NotSendable as NotSendable
     from soma.errors import PlanError as PlanError
     from soma.errors import PluginError as PluginError
+    from soma.errors import RemoteError as RemoteError
     from soma.errors import SchemaMismatch as SchemaMismatch
+    from soma.errors import SessionCancelled as SessionCancelled
+    from soma.errors import SessionError as SessionError
+    from soma.errors import SessionLost as SessionLost
+    from soma.errors import SessionTimeout as SessionTimeout
     from soma.errors import SomaError as SomaError
     from soma.errors import SourceWarning as SourceWarning
     from soma.errors import StateWarning as StateWarning
@@ -91,17 +99,25 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "InvalidSpec",
+    "MemoryExceeded",
+    "MissingCapability",
     "MissingCodec",
     "MissingPackage",
     "NameConflict",
     "Nameless",
     "NotFittedError",
+    "NotSendable",
     "Opaque",
     "PlanError",
     "PluginError",
+    "RemoteError",
     "RunView",
     "RunnerSpec",
     "SchemaMismatch",
+    "SessionCancelled",
+    "SessionError",
+    "SessionLost",
+    "SessionTimeout",
     "SomaError",
     "SourceWarning",
     "StateWarning",
@@ -150,6 +166,14 @@ _EXPORTS = {
     "SomaError": "soma.errors",
     "StrategySpec": "soma.specs",
     "TransportSpec": "soma.specs",
+    "MemoryExceeded": "soma.errors",
+    "MissingCapability": "soma.errors",
+    "NotSendable": "soma.errors",
+    "RemoteError": "soma.errors",
+    "SessionCancelled": "soma.errors",
+    "SessionError": "soma.errors",
+    "SessionLost": "soma.errors",
+    "SessionTimeout": "soma.errors",
     "UnknownKind": "soma.errors",
     "UnknownName": "soma.errors",
     "UnknownNode": "soma.errors",
@@ -170,7 +194,18 @@ _EXPORTS = {
 }
 
 _ROOMS = frozenset(
-    {"contracts", "engine", "errors", "events", "frame", "identity", "pictures", "plan", "testing"}
+    {
+        "contracts",
+        "engine",
+        "errors",
+        "events",
+        "frame",
+        "identity",
+        "pictures",
+        "plan",
+        "sessions",
+        "testing",
+    }
 )
 """Modules that may be used as ``soma.<module>`` without an import of their own."""
 

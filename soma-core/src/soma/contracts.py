@@ -33,6 +33,7 @@ __all__ = [
     "PlanExecutor",
     "Program",
     "Ref",
+    "Rows",
     "Runner",
     "Session",
     "Strategy",
@@ -88,6 +89,25 @@ class Ref:
     """The id of the session that holds it."""
     digest: str
     """Content hash of its frame, in hexadecimal."""
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Return the rows from ``start`` to ``stop``, the last excluded, to be used in a call."""
+        return Rows(source=self, start=start, stop=stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A range of rows of a value that was put into a session: cut there, along the first axis."""
+
+    source: Ref
+    start: int
+    """First row, included."""
+    stop: int
+    """Last row, excluded."""
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Return rows of these rows, counted from ``start`` of this range."""
+        return Rows(source=self.source, start=self.start + start, stop=self.start + stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +433,11 @@ class Session(Protocol):
 
 
 class Runner(Protocol):
-    """Where programs are opened: this process, children of it, workers, a cluster."""
+    """Where programs are opened: this process, children of it, workers, a cluster.
+
+    One whose workers also run single nodes of a graph (the capability ``"nodes"``) has ``members``,
+    as ``soma.sessions.LocalRunner`` has; only such a one can be given to ``Graph.add_worker``.
+    """
 
     def open(self, program: Program, *, on_event: Callable[[Event], None] | None = None) -> Session:
         """Open a program and return the session that takes its calls."""

@@ -17,6 +17,14 @@
     │   ├── MissingCodec                  nothing says how a value of this type is written down
     │   └── UnknownKind                   bytes of a kind that nobody here can read
     ├── FrameError (ValueError)           bytes that are not a whole, honest SOMA1 frame
+    ├── SessionError (RuntimeError)       a session, or the process behind it, cannot do its work
+    │   ├── SessionLost                   … because its process ended: it exited, or was killed
+    │   │   └── MemoryExceeded (MemoryError)   … by us: it took more than its ``memory``
+    │   ├── SessionTimeout (TimeoutError)  … because a call took longer than ``timeout_s``
+    │   ├── SessionCancelled              … because somebody called ``cancel``
+    │   └── MissingCapability             … because it is of a kind that cannot do that
+    ├── NotSendable (TypeError)           what cannot travel to another process; it says where
+    ├── RemoteError (RuntimeError)        an exception of another process that cannot travel itself
     ├── UnknownName (ValueError)          a name that neither core nor a plugin provides
     ├── MissingPackage (ModuleNotFoundError)   the package that provides it is not installed
     ├── BrokenPackage (ImportError)       it is installed and does not import
@@ -46,14 +54,22 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "InvalidSpec",
+    "MemoryExceeded",
+    "MissingCapability",
     "MissingCodec",
     "MissingPackage",
     "NameConflict",
     "Nameless",
     "NotFittedError",
+    "NotSendable",
     "PlanError",
     "PluginError",
+    "RemoteError",
     "SchemaMismatch",
+    "SessionCancelled",
+    "SessionError",
+    "SessionLost",
+    "SessionTimeout",
     "SomaError",
     "SourceWarning",
     "StateWarning",
@@ -142,6 +158,38 @@ class UnknownKind(CodecError):
 
 class FrameError(SomaError, ValueError):
     """The bytes are not a SOMA1 frame, or one that was cut, damaged or made up."""
+
+
+class SessionError(SomaError, RuntimeError):
+    """A session, or the process behind it, cannot do what it was asked for."""
+
+
+class SessionLost(SessionError):
+    """The process behind a session has ended. The message says how, and during what."""
+
+
+class MemoryExceeded(SessionLost, MemoryError):
+    """The process behind a session took more memory than it was given, and was killed for it."""
+
+
+class SessionTimeout(SessionError, TimeoutError):
+    """A call took longer than ``timeout_s``."""
+
+
+class SessionCancelled(SessionError):
+    """A call was cancelled."""
+
+
+class MissingCapability(SessionError):
+    """A session is of a kind that cannot do this. The message names what it lacks."""
+
+
+class NotSendable(SomaError, TypeError):
+    """Something cannot travel to another process. The message names it by its attribute path."""
+
+
+class RemoteError(SomaError, RuntimeError):
+    """Stands for an exception of another process that cannot be pickled."""
 
 
 class UnknownName(SomaError, ValueError):

@@ -16,7 +16,7 @@ from soma.dsl import Marks, expand
 from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
 from soma.engine.opening import open_store
-from soma.errors import GraphError, SomaError
+from soma.errors import GraphError, InvalidInput, SomaError
 from soma.events import Bus, DefaultSinks, Subscription, make_event, open_sink
 from soma.events.progress import shown_progress
 from soma.identity import NodeIdentity
@@ -26,7 +26,11 @@ from soma.tracking.tracked import TrackedRun, track
 from soma.values import States
 
 if TYPE_CHECKING:
+    from soma.contracts import WorkerInfo
+    from soma.engine import Placement
     from soma.pictures import Overlay
+    from soma.sessions.placing import Workers
+    from soma.sessions.program import Program as SentProgram
 
 __all__ = ["Graph"]
 
@@ -65,13 +69,14 @@ class Graph:
         cache_path: Any = None,
         cache_max_bytes: int | None = None,
     ) -> None:
-        self._store = open_store(cache, cache_path, cache_max_bytes)
+        self._store, self._store_source = open_store(cache, cache_path, cache_max_bytes)
         self._declared = Declaration()
         self._states: dict[str, NodeState] = {}
         self._seed: int | None = None
         self._identities: dict[str, NodeIdentity] = {}
         self._compiled: tuple[int, Program] | None = None
         self._last_run: RunReport | None = None
+        self._workers: Workers | None = None
         self._bus: dict[str, tuple[Bus, DefaultSinks]] = {}
 
     # Declaring
@@ -300,6 +305,7 @@ class Graph:
                 states=self._states,
                 report=report,
                 bus=bus,
+                placement=self._placement(program),
                 seed=wanted,
                 epochs=epochs,
                 batch_size=batch_size,
@@ -343,6 +349,7 @@ class Graph:
                 states=self._states,
                 report=report,
                 bus=bus,
+                placement=self._placement(program),
                 seed=self._seed if seed is None else seed,
                 refresh=refresh,
             )
@@ -351,6 +358,99 @@ class Graph:
     def last_run(self) -> RunReport | None:
         """What the last fit or forward did, or tried: its hits, and what it computed."""
         return self._last_run
+
+    # Placing
+
+    def add_worker(
+        self,
+        url: str | Any,
+        token: str | None = None,
+        tags: Sequence[str] = (),
+        *,
+        count: int = 1,
+        memory: int | str | None = None,
+        timeout_s: float | None = None,
+        python: str | PathLike[str] | None = None,
+    ) -> tuple[str, ...]:
+        """Add workers that nodes run at, and return their names.
+
+        From then on nodes without a target run at whichever worker is free, those that simply
+        follow each other at the same; ``target=`` names one worker, a tag, or ``"local"`` for this
+        process. Keys, results and states are the same wherever a node runs.
+
+        >>> g = Graph()
+        >>> g.add_worker("local://", count=2, memory="4G")
+        ('local-1', 'local-2')
+
+        Args:
+            url: ``"local://"`` for child processes of this machine (``"local://NAME"`` calls them
+                ``NAME-1``, ...), another address that a plugin serves, or a runner that is open and
+                may serve several graphs.
+            token: what lets one in, where the address asks for it.
+            tags: further names under which nodes may have it as their target.
+            count: how many workers; of ``local://`` so many processes.
+            memory: resident memory that each may take, in bytes or as ``"500M"``: one that takes
+                more is killed, and its call fails by name.
+            timeout_s: seconds that one call, a fit or forward of one node, may take.
+            python: the interpreter, of the same Python minor.
+
+        Raises:
+            UnknownName: nobody serves such addresses.
+            MissingPackage: the package that does is not installed.
+            InvalidInput: an argument makes no sense.
+        """
+        options = {
+            "token": token,
+            "tags": tags or None,
+            "count": None if count == 1 and type(count) is int else count,
+            "memory": memory,
+            "timeout_s": timeout_s,
+            "python": python,
+        }
+        if self._workers is None:
+            from soma.sessions.placing import Workers  # which a graph without workers never needs
+
+            self._workers = Workers()
+        return self._workers.open(url, options)
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return what each worker is and has."""
+        return [] if self._workers is None else self._workers.infos()
+
+    def shutdown_worker(self, name: str) -> None:
+        """End the worker of that name, or those of that tag; the graph goes on without.
+
+        Raises:
+            InvalidInput: there is none.
+        """
+        if self._workers is None:
+            raise InvalidInput(f"This graph has no worker {name!r}. There are: none")
+        self._workers.shutdown(name)
+
+    def shutdown_workers(self) -> None:
+        """End every worker that ``add_worker`` has started; the graph goes on without."""
+        if self._workers is not None:
+            self._workers.shutdown()
+
+    def program(self) -> SentProgram:
+        """Return what another process needs to run this graph, as it is now: for ``Runner.open``.
+
+        Raises:
+            GraphError: the graph is empty, its edges go round or its nodes do not fit together.
+        """
+        from soma.sessions.program import Program as SentProgram  # as above
+
+        return SentProgram(
+            engine=self._program(),
+            topology=self._declared.freeze(),
+            store=self._store,
+            store_source=self._store_source,
+            node_states=dict(self._states),
+            seed=self._seed,
+        )
+
+    def _placement(self, program: Program) -> Placement | None:
+        return None if self._workers is None else self._workers.placement(program)
 
     # Listening
 

@@ -23,6 +23,15 @@ class Opaque:
     def __init__(self, value: Any) -> None:
         self.value = value
 
+    def __reduce__(self) -> Any:
+        raise TypeError("An Opaque exists only in the process that made it, and is not pickled")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Opaque:
+        return self  # it is never taken apart
+
+    def __copy__(self) -> Opaque:
+        return self
+
     def __repr__(self) -> str:
         return f"Opaque({type(self.value).__name__})"
 

@@ -6,37 +6,50 @@
 Checks come first (checks.py), then nodes by ready counts (schedule.py), each through the one place
 where a node runs (actions.py). Values travel as hashes until somebody needs the object (values.py,
 recompute.py). What is known lies in an ``ActionStore``; the one in memory is memory.py.
+
+Names are fetched from their modules when they are first used: a session child needs a few of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-from soma.contracts import ActionStore
-from soma.engine import checks
-from soma.engine.announcer import new_run_id
-from soma.engine.checks import check_seed
-from soma.engine.memory import MemoryStore, shared_store
-from soma.engine.program import Program, build_program
-from soma.engine.recompute import Inputs
-from soma.engine.report import Decision, Failure, NodeRun, Notice, RunReport
-from soma.engine.run import Call, Run
-from soma.engine.schedule import run_all
-from soma.engine.states import NodeState
-from soma.errors import CacheConfigError, Nameless, describe_error
-from soma.events import Bus
+    from soma.engine.checks import check_seed as check_seed
+    from soma.engine.elsewhere import Action as Action
+    from soma.engine.elsewhere import Done as Done
+    from soma.engine.elsewhere import Placement as Placement
+    from soma.engine.elsewhere import Seat as Seat
+    from soma.engine.memory import MemoryStore as MemoryStore
+    from soma.engine.memory import shared_store as shared_store
+    from soma.engine.parcels import Parcel as Parcel
+    from soma.engine.program import Program as Program
+    from soma.engine.program import build_program as build_program
+    from soma.engine.report import Decision as Decision
+    from soma.engine.report import Failure as Failure
+    from soma.engine.report import NodeRun as NodeRun
+    from soma.engine.report import Notice as Notice
+    from soma.engine.report import RunReport as RunReport
+    from soma.engine.running import fit as fit
+    from soma.engine.running import forward as forward
+    from soma.engine.running import new_report as new_report
+    from soma.engine.states import NodeState as NodeState
 
 __all__ = [
+    "Action",
     "Decision",
+    "Done",
     "Failure",
     "MemoryStore",
     "NodeRun",
     "NodeState",
     "Notice",
+    "Parcel",
+    "Placement",
     "Program",
     "RunReport",
+    "Seat",
     "build_program",
     "check_seed",
     "fit",
@@ -45,170 +58,35 @@ __all__ = [
     "shared_store",
 ]
 
-
-def new_report(phase: str, run_id: Any = None) -> RunReport:
-    """Return the empty report of a run; without an id it gets one that no other run has.
-
-    Raises:
-        InvalidInput: the id is no text, or an empty one.
-    """
-    return RunReport(phase, run_id=checks.check_run_id(run_id) or new_run_id())
-
-
-def fit(
-    program: Program,
-    store: ActionStore | None,
-    x: Any,
-    y: Any = None,
-    *,
-    states: Mapping[str, NodeState],
-    report: RunReport,
-    bus: Bus | None = None,
-    seed: Any = None,
-    epochs: Any = 1,
-    batch_size: Any = None,
-    shuffle: Any = False,
-    warm_start: bool = False,
-    refresh: Any = (),
-) -> dict[str, NodeState]:
-    """Fit every node that learns.
-
-    Returns:
-        Node id -> its new state. Nothing of the caller's is changed but the report, which is
-        written also where an error is raised.
-
-    Raises:
-        InvalidInput: the data, the seed or an option cannot be taken.
-        SomaError: whatever else checks.py refuses.
-        Exception: what a filter raises, with a note.
-    """
-    with _Reported(report):
-        checks.check_data(program, x, y)
-        checks.check_learners(program)
-        call = Call(
-            fitting=True,
-            x=x,
-            y=y,
-            seed=checks.check_seed(seed),
-            options=checks.check_options(epochs, batch_size, shuffle),
-            states=states,
-            warm_start=warm_start,
-            refresh=checks.check_refresh(program, refresh),
-        )
-        run = _done(program, store, call, report, bus)
-        return {**_of_arms_not_taken(program, call, run.states), **run.states}
+_HOMES = {
+    "Action": "elsewhere",
+    "Decision": "report",
+    "Done": "elsewhere",
+    "Failure": "report",
+    "MemoryStore": "memory",
+    "NodeRun": "report",
+    "NodeState": "states",
+    "Notice": "report",
+    "Parcel": "parcels",
+    "Placement": "elsewhere",
+    "Program": "program",
+    "RunReport": "report",
+    "Seat": "elsewhere",
+    "build_program": "program",
+    "check_seed": "checks",
+    "fit": "running",
+    "forward": "running",
+    "new_report": "running",
+    "shared_store": "memory",
+}
 
 
-def forward(
-    program: Program,
-    store: ActionStore | None,
-    x: Any,
-    *,
-    states: Mapping[str, NodeState],
-    report: RunReport,
-    bus: Bus | None = None,
-    seed: Any = None,
-    refresh: Any = (),
-) -> Any:
-    """Run every node.
+def __getattr__(name: str) -> Any:
+    """Fetch a name when it is first used."""
+    from importlib import import_module
 
-    Returns:
-        The output of the leaf, or a dict of them by node id where there are several. The report is
-        written also where an error is raised.
-
-    Raises:
-        NotFittedError: nodes that learn have no state yet.
-        SomaError: whatever else checks.py refuses.
-        Exception: what a filter raises, with a note.
-    """
-    with _Reported(report):
-        checks.check_fitted(program, states)
-        checks.check_input("x", x)
-        call = Call(
-            fitting=False,
-            x=x,
-            seed=checks.check_seed(seed),
-            states=states,
-            refresh=checks.check_refresh(program, refresh),
-        )
-        results = _done(program, store, call, report, bus).results
-        if len(program.leaves) == 1:
-            return results[program.leaves[0]]
-        return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
-
-
-class _Reported:
-    """Enters into a report what ends a call, be it a run or refused before it is one.
-
-    A class, since contextlib's generator form assigns to ``__traceback__``, which a frozen
-    exception refuses.
-    """
-
-    def __init__(self, report: RunReport) -> None:
-        self._report = report
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._report.error = describe_error(error)
-
-
-def _of_arms_not_taken(
-    program: Program, call: Call, fitted: Mapping[str, NodeState]
-) -> dict[str, NodeState]:
-    """Return what a fit leaves as it was: states that were put there, of nodes it did not reach."""
-    reached = len(fitted) == len(program.learners)
-    return (
-        {}
-        if reached
-        else {
-            id_: state
-            for id_, state in call.states.items()
-            if id_ not in fitted and (state.loaded or call.warm_start)
-        }
-    )
-
-
-def _done(
-    program: Program, store: ActionStore | None, call: Call, report: RunReport, bus: Bus | None
-) -> Run:
-    """Run what was asked for; what is refused before that is no run, and has no events."""
-    checks.check_targets(program)
-    if store is not None:
-        checks.check_cached(program)
-        _read_identities(program)
-    run = Run(program, store, call, report, bus)
-    started = call.clock()
-    try:
-        run.announcer.run_started(report.phase, program.plan, call.seed)
-        run_all(run, Inputs())
-    except BaseException as error:
-        report.duration_ms = (call.clock() - started) * 1e3
-        run.announcer.run_failed(error)
-        raise
-    report.duration_ms = (call.clock() - started) * 1e3
-    run.announcer.run_completed(report.duration_ms)
-    return run
-
-
-def _read_identities(program: Program) -> None:
-    """Read those that were never read, so that what cannot be hashed is refused at the start."""
-    if len(program.identities) >= len(program.ids):
-        return
-    for place, traits in enumerate(program.traits):
-        needless = not (traits.trainable or traits.cacheable or "rng" in traits.forward_takes)
-        if not needless and program.ids[place] not in program.identities:
-            try:
-                program.identity(place).read()
-            except Nameless:
-                continue  # such a node runs every time
-            except CacheConfigError:
-                program.identities.pop(program.ids[place], None)  # read again the next time
-                raise
+    if name not in _HOMES:
+        raise AttributeError(f"module 'soma.engine' has no attribute {name!r}")
+    found = getattr(import_module(f"soma.engine.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

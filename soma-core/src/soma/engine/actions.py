@@ -17,8 +17,11 @@ from typing import Any
 from soma.contracts import ActionRecord
 from soma.engine import recording
 from soma.engine.calls import call_fit, call_forward
+from soma.engine.elsewhere import Seat
 from soma.engine.holding import NOTHING_GIVEN, Given, is_held
 from soma.engine.node_keys import Claimed, NodeKey, fit_key, forward_key, options_of, rng_of
+from soma.engine.parcels import Parcel
+from soma.engine.placed import Made, fit_elsewhere, forward_elsewhere, turn_of
 from soma.engine.program import Program
 from soma.engine.run import Run
 from soma.engine.states import NodeState
@@ -28,7 +31,7 @@ from soma.errors import CodecError
 from soma.frame import Encoded, encode
 from soma.values import Opaque
 
-__all__ = ["compute_output", "keep_result", "run_node"]
+__all__ = ["compute_output", "keep_result", "run_node", "turn_of"]
 
 
 def run_node(run: Run, at: int, inputs: Any) -> None:
@@ -66,14 +69,14 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
     if found.recorded:
         recording.missed(run, at, "state", found.key)
     x = inputs(run, at)
-    with Claimed(run, found):
+    with turn_of(run, at) as seat, Claimed(run, found):
         again = _recorded(run, at, "state", found) if found.recorded else None
         state = _held_state(run, again)
         if again is not None and state is not None:  # another has computed it meanwhile
             recording.hit(run, at, "state", again, began)
             return state
         before = run.cache.lookup(found.key) if found.recorded else None
-        return _compute_state(run, at, found, x, init, before=before)
+        return _compute_state(run, at, found, x, init, seat=seat, before=before)
 
 
 def _start_of(run: Run, at: int) -> tuple[NodeState | None, bool]:
@@ -95,45 +98,54 @@ def _compute_state(
     x: Any,
     init: NodeState | None,
     *,
+    seat: Seat | None,
     before: ActionRecord | None,
 ) -> NodeState:
     program, place = run.program, run.node[at]
-    traits = program.traits[place]
-    extras: dict[str, Any] = options_of(run, place)
-    if "rng" in traits.fit_takes:
-        extras["rng"] = rng_of(run, at, found)
-    if "state" in traits.fit_takes:
-        extras["state"] = None if init is None else init.take()
-    y = run.y.take()
     run.check_stopped()
     private = _private_attributes(program.filters[place])
-    started = run.call.clock()
-    learned = call_fit(run, at, x, y, extras)
-    duration_ms = (run.call.clock() - started) * 1e3
+    if seat is None:
+        made = _fit_here(run, at, found, x, init)
+    else:
+        made = fit_elsewhere(run, at, found, x, init, seat=seat)
     run.refreshed.add((run.site(at), "state"))
+    learned = made.found
     if learned is None or (
         isinstance(learned, dict) and not learned and _differs(private, program, place)
     ):
         tell_learned_inside(run, place, learned)
-        recording.done(run, at, "state", "computed", learned, duration_ms=duration_ms)
+        recording.done(run, at, "state", "computed", made)
         return NodeState.unshown(learned)
     if run.store is None:
-        recording.done(run, at, "state", "computed", learned, duration_ms=duration_ms)
-        return NodeState.of(learned)
-    encoded = _encoded(run, place, learned)
+        recording.done(run, at, "state", "computed", made)
+        return NodeState.of(learned) if made.parcel is None else NodeState.packed(made.parcel)
+    written = _written(run, place, made)
     outcome = "computed" if before is None or _is_refreshed(run, place) else "recomputed"
-    nbytes = encoded.nbytes if encoded is not None else 0
-    recording.done(run, at, "state", outcome, learned, duration_ms=duration_ms, nbytes=nbytes)
-    if encoded is None:
-        return NodeState.as_is(learned)
+    recording.done(run, at, "state", outcome, made, nbytes=written.nbytes if written else 0)
+    if written is None:
+        return NodeState.as_is(learned) if made.parcel is None else NodeState.packed(made.parcel)
     if found.recorded and not changed_itself(run, place, found, "fit"):
-        tell_if_different(run, place, "state", before, encoded)
-        if run.cache.write(place, encoded):
-            _commit(run, place, "state", found, encoded, duration_ms=duration_ms)
-            state = NodeState.stored(run.store, encoded.digest)
+        tell_if_different(run, place, "state", before, written)
+        if run.cache.write(place, written):
+            _commit(run, place, "state", found, written, duration_ms=made.duration_ms)
+            state = NodeState.stored(run.store, written.digest)
             if state is not None:
                 return state
-    return NodeState.framed(encoded)
+    return NodeState.packed(written) if isinstance(written, Parcel) else NodeState.framed(written)
+
+
+def _fit_here(run: Run, at: int, found: NodeKey, x: Any, init: NodeState | None) -> Made:
+    place = run.node[at]
+    takes = run.program.traits[place].fit_takes
+    extras: dict[str, Any] = options_of(run, place)
+    if "rng" in takes:
+        extras["rng"] = rng_of(run, at, found)
+    if "state" in takes:
+        extras["state"] = None if init is None else init.take()
+    y = run.y.take()
+    started = run.call.clock()
+    learned = call_fit(run, at, x, y, extras)
+    return Made(learned, (run.call.clock() - started) * 1e3)
 
 
 def _held_state(run: Run, record: ActionRecord | None) -> NodeState | None:
@@ -146,7 +158,9 @@ def _held_state(run: Run, record: ActionRecord | None) -> NodeState | None:
 def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
     found = forward_key(run, at)
     if run.store is None:
-        return compute_output(run, at, found, inputs(run, at), outcome="computed")
+        x = inputs(run, at)
+        with turn_of(run, at) as seat:
+            return compute_output(run, at, found, x, seat=seat, outcome="computed")
     fixed = run.fixed.get(run.site(at)) if run.fixed else None
     if fixed is not None and fixed.basis and fixed.basis == found.basis:
         run.let_input_go(at)
@@ -162,11 +176,11 @@ def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
     if found.recorded:
         recording.missed(run, at, "output", found.key)
     x = inputs(run, at)
-    with Claimed(run, found):
+    with turn_of(run, at) as seat, Claimed(run, found):
         record = _recorded(run, at, "output", found) if found.recorded else None
         if record is not None:  # another has computed it meanwhile
             return _hit(run, at, record, began)
-        return compute_output(run, at, found, x, outcome="computed")
+        return compute_output(run, at, found, x, seat=seat, outcome="computed")
 
 
 def _hit(run: Run, at: int, record: ActionRecord, began: float) -> VirtualValue:
@@ -182,7 +196,9 @@ def _hit(run: Run, at: int, record: ActionRecord, began: float) -> VirtualValue:
     )
 
 
-def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -> VirtualValue:
+def compute_output(
+    run: Run, at: int, found: NodeKey, x: Any, *, seat: Seat | None, outcome: str
+) -> VirtualValue:
     """Forward a node and keep what it gives.
 
     Args:
@@ -190,14 +206,52 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
         at: the node.
         found: the key of the action.
         x: what the node is given; its own.
+        seat: the process in which it runs; None for this one.
         outcome: ``"computed"``, or ``"recomputed"`` where it had been known.
     """
     place = run.node[at]
     traits = run.program.traits[place]
+    run.check_stopped()
+    if seat is None:
+        made = _forward_here(run, at, found, x)
+    else:
+        made = forward_elsewhere(run, at, found, x, seat=seat)
+    if run.store is None:
+        recording.done(run, at, "output", outcome, made)
+        # Of several takers the last gets what the first got: what copying gives.
+        takers = run.uses[place] - (place in run.takers.lookers)
+        owned = takers < 2 or made.parcel is not None or is_plain_array(made.found)  # noqa: PLR2004  # several
+        return VirtualValue(made.found, uses=run.uses[place], owned=owned, parcel=made.parcel)
+    written = _written(run, place, made)
+    nbytes = written.nbytes if written is not None else 0
+    recording.done(run, at, "output", outcome, made, nbytes=nbytes)
+    value = VirtualValue(
+        written.value if isinstance(written, Encoded) else made.found,
+        digest="" if written is None else written.digest,
+        nbytes=nbytes,
+        uses=run.uses[place],
+        sticky=run.site(at) in run.sticky or not (traits.deterministic or found.recorded),
+        basis=found.basis,
+        parcel=made.parcel,
+    )
+    value.unhashable = written is None
+    run.refreshed.add((run.site(at), "output"))
+    if written is not None and found.recorded and not changed_itself(run, place, found, "forward"):
+        if found.key is not None:
+            tell_if_different(run, place, "output", run.cache.lookup(found.key), written)
+        keeps = run.keeps_output(place, nbytes, made.duration_ms)
+        if keeps and run.cache.write(place, written):
+            value.kept_by = run.store
+        if value.kept_by is not None or not keeps:
+            _commit(run, place, "output", found, written, duration_ms=made.duration_ms)
+    return value
+
+
+def _forward_here(run: Run, at: int, found: NodeKey, x: Any) -> Made:
+    traits = run.program.traits[run.node[at]]
     learned = run.state_of(at) if traits.trainable else None
     state = None if learned is None else learned.take()
     extras = {"rng": rng_of(run, at, found)} if "rng" in traits.forward_takes else _NO_EXTRAS
-    run.check_stopped()
     clock = run.call.clock
     given = NOTHING_GIVEN if type(x) in IMMUTABLE else Given(x).count()
     started = clock()
@@ -206,34 +260,7 @@ def compute_output(run: Run, at: int, found: NodeKey, x: Any, *, outcome: str) -
     del state  # which may hold what was returned, and was the call's own
     if type(made) not in IMMUTABLE and type(made) is not Opaque and is_held(made, given):
         made = private_copy(made)  # at once: its producer may write into it when it is called again
-    if run.store is None:
-        recording.done(run, at, "output", outcome, made, duration_ms=duration_ms)
-        # Of several takers the last gets what the first got: what copying gives.
-        takers = run.uses[place] - (place in run.takers.lookers)
-        owned = takers < 2 or is_plain_array(made)  # noqa: PLR2004  # several
-        return VirtualValue(made, uses=run.uses[place], owned=owned)
-    encoded = _encoded(run, place, made)
-    nbytes = encoded.nbytes if encoded is not None else 0
-    recording.done(run, at, "output", outcome, made, duration_ms=duration_ms, nbytes=nbytes)
-    value = VirtualValue(
-        made if encoded is None else encoded.value,
-        digest="" if encoded is None else encoded.digest,
-        nbytes=nbytes,
-        uses=run.uses[place],
-        sticky=run.site(at) in run.sticky or not (traits.deterministic or found.recorded),
-        basis=found.basis,
-    )
-    value.unhashable = encoded is None
-    run.refreshed.add((run.site(at), "output"))
-    if encoded is not None and found.recorded and not changed_itself(run, place, found, "forward"):
-        if found.key is not None:
-            tell_if_different(run, place, "output", run.cache.lookup(found.key), encoded)
-        keeps = run.keeps_output(place, nbytes, duration_ms)
-        if keeps and run.cache.write(place, encoded):
-            value.kept_by = run.store
-        if value.kept_by is not None or not keeps:
-            _commit(run, place, "output", found, encoded, duration_ms=duration_ms)
-    return value
+    return Made(made, duration_ms)
 
 
 _NO_EXTRAS: Mapping[str, Any] = {}
@@ -246,11 +273,12 @@ def keep_result(run: Run, at: int) -> None:
         return
     record = run.cache.lookup(value.basis)
     if record is not None and record.outputs.get("output") == value.digest:
+        written: Encoded | Parcel | None = value.parcel
         try:
-            encoded = encode(value.peek())
+            written = encode(value.peek()) if written is None else written
         except CodecError:
             return
-        if run.cache.write(run.node[at], encoded, value.digest):
+        if run.cache.write(run.node[at], written, value.digest):
             value.kept_by = run.store
 
 
@@ -264,31 +292,46 @@ def _recorded(run: Run, at: int, what: str, found: NodeKey) -> ActionRecord | No
     return record if record is not None and what in record.outputs else None
 
 
-def _encoded(run: Run, place: int, made: Any) -> Encoded | None:
+def _written(run: Run, place: int, made: Made) -> Encoded | Parcel | None:
     """Return the frame of what a node made; None, and a notice, where it has none."""
+    if made.parcel is not None:
+        if made.parcel.form == "frame":
+            return made.parcel
+        run.notices.not_kept(
+            place,
+            f"nothing says how to write it down ({made.told}; it came as a pickle). Register a "
+            "codec: soma.codec(kind, type, dump=..., load=...)",
+        )
+        return None
     try:
-        encoded = encode(made)
+        encoded = encode(made.found)
         encoded.digest  # noqa: B018  # taken before the object is handed on
     except CodecError as error:
-        if type(made) is not Opaque:
+        if type(made.found) is not Opaque:
             run.notices.not_kept(place, error)
         return None
     return encoded
 
 
 def _commit(
-    run: Run, place: int, what: str, found: NodeKey, encoded: Encoded, *, duration_ms: float
+    run: Run,
+    place: int,
+    what: str,
+    found: NodeKey,
+    written: Encoded | Parcel,
+    *,
+    duration_ms: float,
 ) -> None:
     if found.key is None or found.identity is None:
         return
     record = ActionRecord(
         key=found.key,
-        outputs={what: encoded.digest},
-        bytes={what: encoded.nbytes},
+        outputs={what: written.digest},
+        bytes={what: written.nbytes},
         compute_ms=duration_ms,
         name=found.identity.name,
         parts=found.identity.parts,
-        pickled=encoded.pickled,
+        pickled=written.pickled,
     )
     run.cache.commit(place, record)
 

@@ -1,10 +1,12 @@
 """The bytes of one frame, shared by all who take the value.
 
-    Blob.of(encoded) ──► .frame() ──► (header, buffers) that belong to the taker alone
+    Blob(header, buffers) ──► .frame() ──► (header, buffers) that belong to the taker alone
 
 From 1 MiB the buffers lie in an anonymous file, and every taker gets a private map of it: writable,
-copied page by page only where somebody writes. Smaller ones are copied. Where no descriptor is left
-(descriptors.py) or the file cannot be made, large ones are kept and taken as plain memory.
+copied page by page only where somebody writes. Smaller ones are copied. Such a file can be handed
+to another process as it is: its descriptor travels, and its bytes stay where they are. Where no
+descriptor is left (descriptors.py) or the file cannot be made, large ones are kept and taken as
+plain memory.
 """
 
 from __future__ import annotations
@@ -41,7 +43,48 @@ class Blob:
         self.nbytes = len(header) + size
         """Size of the frame in bytes."""
         self._fd = _write_file(buffers) if size >= MAP_FROM else -1
-        self._pieces = tuple(map(bytes, buffers)) if self._fd < 0 else ()
+        self._pieces: tuple[bytes, ...] = tuple(map(bytes, buffers)) if self._fd < 0 else ()
+
+    @classmethod
+    def of_file(cls, header: bytes, lengths: Sequence[int], fd: int) -> Blob:
+        """Return the frame whose buffers lie in an anonymous file, which is taken over.
+
+        Where no descriptor may be held, they are read into memory and the file is closed.
+
+        Raises:
+            OSError: the file does not have so many bytes, or cannot be read.
+        """
+        made = cls.__new__(cls)
+        made._take_over(header, tuple(lengths), fd)  # noqa: SLF001  # the class's own
+        return made
+
+    def _take_over(self, header: bytes, lengths: tuple[int, ...], fd: int) -> None:
+        self.header, self.lengths = header, lengths
+        self._fd, self._pieces = -1, ()
+        size = sum(lengths)
+        self.nbytes = len(header) + size
+        try:
+            if os.fstat(fd).st_size < size:
+                raise OSError(f"a frame of {size} bytes came in a file of fewer")
+            if descriptors.reserve():
+                self._fd, fd = fd, -1
+                return
+            whole = bytearray(size)
+            _read_into(fd, memoryview(whole))
+            self._pieces = tuple(_cut(whole, lengths))
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of the file that holds the buffers; -1 where they are in memory."""
+        return self._fd
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The buffers, where they are in memory."""
+        return self._pieces
 
     def frame(self) -> Frame:
         """Return the frame in memory that belongs to the caller: it may be written to."""
@@ -100,6 +143,11 @@ def _read_into(fd: int, view: memoryview) -> None:
     done = 0
     while done < len(view):
         done += os.preadv(fd, [view[done:]], done)
+
+
+def _cut(whole: bytearray, lengths: Sequence[int]) -> Iterable[bytes]:
+    ends = accumulate(lengths)
+    return (bytes(whole[end - length : end]) for end, length in zip(ends, lengths, strict=True))
 
 
 def _write_file(buffers: Sequence[memoryview]) -> int:

@@ -13,7 +13,7 @@ from soma.engine.run import Run
 from soma.engine.values import IMMUTABLE
 from soma.errors import InvalidOutput
 
-__all__ = ["call_fit", "call_forward", "is_read_once"]
+__all__ = ["add_note", "call_fit", "call_forward", "is_read_once", "refuse_once_only"]
 
 
 def call_fit(run: Run, at: int, x: Any, y: Any, extras: Mapping[str, Any]) -> Any:
@@ -29,7 +29,7 @@ def call_fit(run: Run, at: int, x: Any, y: Any, extras: Mapping[str, Any]) -> An
         found = node.fit(x, y, **extras)
         _refuse_once_only(run, at, "fit", found)
     except BaseException as error:
-        _add_note(error, run, at, "fit", (x, y))
+        add_note(error, run, at, "fit", (x, y))
         recording.failed(run, at, "state", error)
         raise
     return found
@@ -50,18 +50,28 @@ def call_forward(run: Run, at: int, x: Any, state: Any, extras: Mapping[str, Any
         if type(found) not in IMMUTABLE:
             _refuse_once_only(run, at, "forward", found)
     except BaseException as error:
-        _add_note(error, run, at, "forward", (x, x))
+        add_note(error, run, at, "forward", (x, x))
         recording.failed(run, at, "output", error)
         raise
     return found
 
 
-def _add_note(error: BaseException, run: Run, at: int, phase: str, given: tuple[Any, Any]) -> None:
-    """Say in which node it happened; once, and where the exception can carry it."""
+def add_note(
+    error: BaseException, run: Run, at: int, phase: str, given: tuple[Any, Any] | None = None
+) -> None:
+    """Say in which node it happened; once, and where the exception can carry it.
+
+    Args:
+        error: what was raised.
+        run: the run.
+        at: the node.
+        phase: ``"fit"`` or ``"forward"``.
+        given: its input and its labels, where they are at hand.
+    """
     if not isinstance(error, Exception) or isinstance(error, InvalidOutput):
         return  # nobody's fault, or it says so itself
     with suppress(Exception):  # somebody else's class: it may refuse a note, or to be read
-        remark = _on_nothing(error, *given)
+        remark = "" if given is None else _on_nothing(error, *given)
         label = run.program.traits[run.node[at]].label
         note = f"in node {run.id_of(at)!r} ({label}), during {phase}{run.where(at)}"
         if note + remark not in getattr(error, "__notes__", ()):
@@ -84,14 +94,22 @@ def is_read_once(cls: type) -> bool:
 
 
 def _refuse_once_only(run: Run, at: int, phase: str, found: Any) -> None:
-    """Refuse what can be read only once: it could be neither kept nor given to two nodes."""
+    refuse_once_only(run.id_of(at), run.program.traits[run.node[at]].label, phase, found)
+
+
+def refuse_once_only(id_: str, label: str, phase: str, found: Any) -> None:
+    """Refuse what can be read only once: it could be neither kept nor given to two nodes.
+
+    Raises:
+        InvalidOutput: it is a generator, an iterator or a coroutine.
+    """
     cls = type(found)
     if not is_read_once(cls):
         return
     if isinstance(found, CoroutineType):
         found.close()  # or Python would warn that nobody has awaited it
     raise InvalidOutput(
-        f"Node {run.id_of(at)!r} ({run.program.traits[run.node[at]].label}): {phase} returned a "
+        f"Node {id_!r} ({label}): {phase} returned a "
         f"{cls.__name__}, which can be read only once. Return its items in a list or an array, or "
         "the whole of it in soma.Opaque"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from soma._numbers import whole_number
@@ -195,17 +195,23 @@ def _rows(value: Any) -> int | None:
     return None
 
 
-def check_targets(program: Program) -> None:
+def check_targets(program: Program, known: Collection[str]) -> None:
     """Refuse nodes that shall run where nobody is.
 
+    Args:
+        program: what shall run.
+        known: names and tags of the workers there are.
+
     Raises:
-        GraphError: a target is not ``"local"``; the message names node and target.
+        GraphError: a target is neither ``"local"`` nor one of these; the message names them.
     """
     for entry in program.placed:
-        raise GraphError(
-            f"Node {entry.node!r} shall run at {entry.target!r}, and this graph has no worker "
-            "of that name or tag. There is: 'local'"
-        )
+        if entry.target not in known:
+            there = ", ".join(map(repr, ("local", *known)))
+            raise GraphError(
+                f"Node {entry.node!r} shall run at {entry.target!r}, and this graph has no worker "
+                f"of that name or tag. There is: {there}"
+            )
 
 
 def check_learners(program: Program) -> None:

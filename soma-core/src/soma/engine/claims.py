@@ -38,6 +38,27 @@ class Claims:
         """Return a context manager that holds ``key``."""
         return Claim(self, key)
 
+    def attempt(self, key: str, who: str) -> Claim | None:
+        """Hold ``key`` at once, for no thread of this process; None where somebody holds it.
+
+        Args:
+            key: the key.
+            who: whom a waiter says that it waits for.
+        """
+        claim = Claim(self, key)
+        claim.who = who
+        with self._changed:
+            if key in self._held:
+                return None
+            self._held[key] = claim
+        return claim
+
+    def held_here(self) -> bool:
+        """Say whether this thread holds a claim: then it should wait for nobody."""
+        me = threading.get_ident()
+        with self._changed:
+            return any(one.owner == me for one in self._held.values())
+
     def _take(self, claim: Claim) -> None:
         """Wait until the key is free and take it; or go on without, where one is held already."""
         me = threading.get_ident()

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.notices import Notices
+from soma.engine.parcels import Parcel
 from soma.errors import describe_error
 from soma.frame import Encoded
 
@@ -58,12 +59,12 @@ class GuardedStore:
         except Exception as error:  # noqa: BLE001  # as above
             self.broken("claimed", error)
 
-    def write(self, place: int, encoded: Encoded, digest: str = "") -> bool:
+    def write(self, place: int, written: Encoded | Parcel, digest: str = "") -> bool:
         """Keep a frame, whose hash may be known; False, and a line, where that cannot be."""
         if self._store is None:
             return False
         try:
-            self._store.write((encoded.header, encoded.buffers), digest or encoded.digest)
+            _write(self._store, written, digest or written.digest)
         except Exception as error:  # noqa: BLE001  # as above
             self._notices.not_kept(place, error)
             return False
@@ -83,3 +84,14 @@ class GuardedStore:
         text = describe_error(error)
         message = f"nothing can be {what} in the cache, so it is computed: {text}"
         self._notices.tell("NodeNotKept", "", message, once=(what, text))
+
+
+def _write(store: ActionStore, written: Encoded | Parcel, digest: str) -> None:
+    if isinstance(written, Encoded):
+        store.write((written.header, written.buffers), digest)
+        return
+    adopt = getattr(store, "adopt", None)  # what lies in memory already need not be copied
+    if adopt is not None:
+        adopt(written.blob, digest)
+    else:
+        store.write(written.blob.frame(), digest)

@@ -3,6 +3,7 @@
     state key   H("state",  code, config, init, x, y, options, seed)
     output key  H("output", code, config, state, input, seed)
     fan-in      H("fan-in", (predecessor id, hash) in the order of ids)
+    rows        H("rows", hash of the whole, start, stop)
 
 ``code`` and ``config`` are those of ``soma.identity``; the rest are content hashes. A part that is
 absent is written as absent, which no hash is. Node ids are in no key but a fan-in's, where the
@@ -19,7 +20,15 @@ from blake3 import blake3
 from soma.frame import content_hash
 from soma.identity import Identity
 
-__all__ = ["fan_in_hash", "options_hash", "output_key", "rng_for", "seed_text", "state_key"]
+__all__ = [
+    "fan_in_hash",
+    "options_hash",
+    "output_key",
+    "rng_for",
+    "rows_hash",
+    "seed_text",
+    "state_key",
+]
 
 _ABSENT = "-"
 
@@ -54,6 +63,11 @@ def output_key(identity: Identity, *, state: str | None, x: str, seed: str | Non
 def fan_in_hash(hashes: Mapping[str, str]) -> str:
     """Return the hash that stands for several inputs: predecessor id -> hash of its output."""
     return _h("fan-in", (part for id_ in sorted(hashes) for part in (id_, hashes[id_])))
+
+
+def rows_hash(digest: str, start: int, stop: int) -> str:
+    """Return the hash that stands for rows of a value: from ``start`` to ``stop``, excluded."""
+    return _h("rows", (digest, str(start), str(stop)))
 
 
 def options_hash(options: Mapping[str, Any]) -> str:

@@ -71,25 +71,44 @@ class MemoryStore:
             if name in self._blobs:
                 self._blobs.move_to_end(name)
                 return name
-        size = len(header) + sum(map(len, buffers))
+        self._check_size(len(header) + sum(map(len, buffers)))
+        self._hold(name, Blob(header, buffers))
+        return name
+
+    def adopt(self, blob: Blob, digest: str) -> None:
+        """Keep a blob that lies in memory already, as it is. It is never written to.
+
+        Raises:
+            OSError: it is larger than the whole store.
+        """
+        if digest in self._blobs:
+            return
+        self._check_size(blob.nbytes)
+        self._hold(digest, blob)
+
+    def share(self, digest: str) -> Blob | None:
+        """Return the blob itself, to be handed to another process; None when it is gone."""
+        with self._lock:
+            blob = self._blobs.get(digest)
+            if blob is not None:
+                self._blobs.move_to_end(digest)
+        return blob
+
+    def _check_size(self, size: int) -> None:
         if size > self.max_bytes:
             raise OSError(f"its {size} bytes are more than the store holds ({self.max_bytes})")
-        blob = Blob(header, buffers)
+
+    def _hold(self, name: str, blob: Blob) -> None:
         with self._lock:
             if name not in self._blobs:
                 self._blobs[name] = blob
                 self._bytes += blob.nbytes
                 self._shrink_to(self.max_bytes, spare=name)
-        return name
 
     def read(self, digest: str) -> Frame | None:
         """Return the frame in memory of the caller's own; None when it is gone."""
-        with self._lock:
-            blob = self._blobs.get(digest)
-            if blob is None:
-                return None
-            self._blobs.move_to_end(digest)
-        return blob.frame()
+        blob = self.share(digest)
+        return None if blob is None else blob.frame()
 
     def has(self, digest: str) -> bool:
         """Say whether a blob is there."""
@@ -108,6 +127,21 @@ class MemoryStore:
     def claim(self, key: str) -> AbstractContextManager[None]:
         """Hold ``key`` while computing it, so that others wait for the result."""
         return self._claims.claim(key)
+
+    def try_claim(self, key: str, who: str) -> AbstractContextManager[None] | None:
+        """Hold ``key`` for another process, at once; None where somebody holds it.
+
+        What is returned is entered already: leave it, from whatever thread.
+
+        Args:
+            key: the key.
+            who: whom those who wait say that they wait for.
+        """
+        return self._claims.attempt(key, who)
+
+    def holds_claim(self) -> bool:
+        """Say whether this thread holds a claim: then it should wait for nobody."""
+        return self._claims.held_here()
 
     def records(self) -> Iterator[ActionRecord]:
         """Yield every record, in no particular order."""

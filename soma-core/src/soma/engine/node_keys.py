@@ -18,7 +18,7 @@ from soma.events.bus import in_callback
 from soma.frame import content_hash
 from soma.identity import Identity
 
-__all__ = ["Claimed", "NodeKey", "fit_key", "forward_key", "options_of", "rng_of"]
+__all__ = ["Claimed", "NodeKey", "fit_key", "forward_key", "options_of", "rng_key", "rng_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,17 @@ def forward_key(run: Run, at: int) -> NodeKey:
 
 def rng_of(run: Run, at: int, found: NodeKey) -> Any:
     """Return the generator of an action. Without a key it depends on what is known of the node."""
+    return rng_for(rng_key(run, at, found))
+
+
+def rng_key(run: Run, at: int, found: NodeKey) -> str:
+    """Return what the generator of an action is drawn from, in hexadecimal."""
     if found.key is not None:
-        return rng_for(found.key)
+        return found.key
     seed = _seed_of(run, at, draws=True)
     if found.identity is not None:
-        return rng_for(output_key(found.identity, state=None, x="", seed=seed))
-    return rng_for(content_hash(seed))
+        return output_key(found.identity, state=None, x="", seed=seed)
+    return content_hash(seed)
 
 
 def _seed_of(run: Run, at: int, *, draws: bool) -> str | None:

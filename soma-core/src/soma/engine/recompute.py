@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
-from soma.engine.actions import compute_output, keep_result
+from soma.engine.actions import compute_output, keep_result, turn_of
+from soma.engine.elsewhere import Given
 from soma.engine.node_keys import Claimed, forward_key
+from soma.engine.parcels import Parcel
 from soma.engine.run import Run
 from soma.engine.values import NOT_IN_HAND, VirtualValue, read_value
+from soma.errors import NotSendable
 
 __all__ = ["Changed", "Inputs"]
 
@@ -48,14 +52,19 @@ class Inputs:
     def __call__(self, run: Run, at: int) -> Any:
         """Return what a node is given, as an object of its own.
 
+        Of a node that is placed elsewhere it is bytes: what ``elsewhere.Given`` is.
+
         Raises:
             Changed: something above came out differently than it had been recorded.
+            NotSendable: the node runs elsewhere, and something in it exists here alone.
         """
         sources = run.before[at]
-        if not sources:
-            return run.x.take()
-        self.ensure(run, sources)
-        return _gathered(run, at)
+        if sources:
+            self.ensure(run, sources)
+        where = run.placed(at)
+        if where:
+            return _packed(run, at, where)
+        return _gathered(run, at) if sources else run.x.take()
 
     def results(self, run: Run) -> dict[int, Any]:
         """Return what each leaf gave, as objects of the caller's own.
@@ -64,10 +73,23 @@ class Inputs:
             Changed: something came out differently than it had been recorded.
         """
         found = {leaf: run.stands_for.get(leaf, leaf) for leaf in run.program.leaves}
+        if run.call.packed:
+            return self._packed_results(run, found)
         self.ensure(run, found.values())
         for at in run.stands_for.keys() & found.keys():
             keep_result(run, found[at])  # of a loop it was not known before which pass is the last
         return {leaf: run.take(at) for leaf, at in found.items()}
+
+    def _packed_results(self, run: Run, found: Mapping[int, int]) -> dict[int, Any]:
+        """Return the bytes of each leaf, or the hash of what the store has."""
+        kept = {at for at in found.values() if _is_kept(run, at)}
+        self.ensure(run, [at for at in found.values() if at not in kept])
+        for at in run.stands_for.keys() & found.keys():
+            keep_result(run, found[at])
+        return {
+            leaf: run.outputs[at].digest if at in kept else run.take_packed(at)
+            for leaf, at in found.items()
+        }
 
     def ensure(self, run: Run, places: Iterable[int]) -> None:
         """Have outputs in hand, all of which are still to be taken by whoever asks.
@@ -96,6 +118,39 @@ def _gathered(run: Run, at: int) -> Any:
     if len(sources) == 1:
         return run.take(sources[0])
     return {id_: run.take(one) for id_, one in zip(run.names[at], sources, strict=True)}
+
+
+def _is_kept(run: Run, at: int) -> bool:
+    value = run.outputs[at]
+    return value.kept_by is not None and bool(value.digest) and run.cache.has(value.digest)
+
+
+def _packed(run: Run, at: int, where: str, *, again: bool = False) -> Given:
+    """Return what a node is given as bytes; ``again``: it was not counted among the takers of x."""
+    sources = run.before[at]
+    if not sources:
+        take = run.x.peek_packed if again else run.x.take_packed
+        return _sent(run, at, where, "the input of the graph", take)
+    found = {
+        id_: _sent(run, at, where, f"what {id_!r} gives", partial(run.take_packed, one))
+        for id_, one in zip(_names(run, at), sources, strict=True)
+    }
+    return found if len(sources) > 1 else next(iter(found.values()))
+
+
+def _names(run: Run, at: int) -> tuple[str, ...]:
+    names = run.names[at]
+    return names or tuple(run.id_of(one) for one in run.before[at])  # a later pass of a loop
+
+
+def _sent(run: Run, at: int, where: str, what: str, take: Callable[[], Parcel]) -> Parcel:
+    try:
+        return take()
+    except NotSendable as error:
+        raise NotSendable(
+            f"Node {run.id_of(at)!r} runs at {where}, and {what} cannot travel there: {error}. "
+            f"Or let both run here: target='local'"
+        ) from None
 
 
 def _missing_above(run: Run, places: list[int]) -> set[int]:
@@ -173,18 +228,22 @@ def _make_again(run: Run, at: int) -> VirtualValue | None:
     known = run.outputs[at]
     id_ = run.id_of(at)
     found = forward_key(run, at)
-    with Claimed(run, found):
+    where = run.placed(at)
+    with turn_of(run, at) as seat, Claimed(run, found):
         if _is_here(run, at):  # another has made it meanwhile
             run.let_input_go(at)
             return None
-        x = _gathered(run, at) if run.before[at] else run.x.take_beside()
+        if where:
+            x = _packed(run, at, where, again=True)
+        else:
+            x = _gathered(run, at) if run.before[at] else run.x.take_beside()
         run.notices.tell(
             "NodeRecomputed", id_, f"{id_!r} was known but not kept, and is computed again"
         )
-        value = compute_output(run, at, found, x, outcome="recomputed")
+        value = compute_output(run, at, found, x, seat=seat, outcome="recomputed")
     if known.digest and value.digest != known.digest:
         value.sticky = True
         return value
     known.kept_by = value.kept_by
-    known.give(value.peek())
+    known.take_over(value)
     return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from soma.contracts import ActionRecord
+from soma.engine.elsewhere import Seat
+from soma.engine.parcels import Parcel
 from soma.engine.report import Decision, Failure, NodeRun
 from soma.engine.run import Run
 from soma.errors import describe_error
@@ -15,19 +18,38 @@ from soma.events import (
     NodeCacheMiss,
     NodeCompleted,
     NodeFailed,
+    NodePlaced,
     NodeStarted,
 )
 from soma.events.human import times
 from soma.values import summary
 
-__all__ = ["done", "failed", "hit", "looped", "missed", "started", "took_arm"]
+__all__ = ["Made", "done", "failed", "hit", "looped", "missed", "started", "took_arm"]
 
 
-def started(run: Run, at: int, what: Any) -> None:
-    """User code is about to be called."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What user code has returned."""
+
+    found: Any
+    """The object; ``NOT_IN_HAND`` where only its bytes are here."""
+    duration_ms: float
+    """What the call took."""
+    parcel: Parcel | None = None
+    """Its bytes, where another process has made it."""
+    told: str = ""
+    """Type and size in words, where they came with it."""
+    worker: str = ""
+    """Who has made it, where that was another process."""
+
+
+def started(run: Run, at: int, what: Any, seat: Seat | None = None) -> None:
+    """User code is about to be called, in another process where there is a seat."""
     if run.announcer.listening:
         trainable = run.program.traits[run.node[at]].trainable
         _announce(run, at, NodeStarted, what=what, kind="Trainable" if trainable else "Stateless")
+        if seat is not None:
+            _announce(run, at, NodePlaced, what=what, worker=seat.name, pid=seat.pid)
 
 
 def failed(run: Run, at: int, what: Any, error: BaseException) -> None:
@@ -38,12 +60,11 @@ def failed(run: Run, at: int, what: Any, error: BaseException) -> None:
         _announce(run, at, NodeFailed, what=what, error=failure.error)
 
 
-def done(
-    run: Run, at: int, what: Any, outcome: Any, made: Any, *, duration_ms: float, nbytes: int = 0
-) -> None:
+def done(run: Run, at: int, what: Any, outcome: Any, made: Made, *, nbytes: int = 0) -> None:
     """User code has returned."""
+    duration_ms, passes = made.duration_ms, run.passes_of(at)
     run.report.actions.append(
-        NodeRun(run.id_of(at), what, outcome, duration_ms, nbytes, run.passes_of(at))
+        NodeRun(run.id_of(at), what, outcome, duration_ms, nbytes, passes, "", made.worker)
     )
     if run.announcer.listening:
         _announce(
@@ -52,7 +73,7 @@ def done(
             NodeCompleted,
             what=what,
             duration=duration_ms,
-            output_summary=summary(made),
+            output_summary=made.told or summary(made.found),
             outcome=outcome,
             bytes=nbytes,
         )

@@ -38,6 +38,8 @@ class NodeRun(NamedTuple):
     """Pass numbers of the loops around it, outermost first."""
     key: str = ""
     """Of a hit: the key under which it was known."""
+    worker: str = ""
+    """Who has computed it, where that was another process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,11 @@ from typing import Any, TypeAlias
 
 from soma.contracts import ActionStore
 from soma.engine.announcer import Announcer
+from soma.engine.elsewhere import Placement
 from soma.engine.guarded import GuardedStore
 from soma.engine.keys import fan_in_hash
 from soma.engine.notices import Notices
+from soma.engine.parcels import Parcel
 from soma.engine.program import Program
 from soma.engine.report import RunReport
 from soma.engine.states import NodeState
@@ -59,6 +61,11 @@ class Call:
     states: Mapping[str, NodeState] = field(default_factory=dict)
     warm_start: bool = False
     refresh: frozenset[str] = frozenset()
+    x_parcel: Parcel | None = None
+    """The bytes of x, where it came as such."""
+    y_parcel: Parcel | None = None
+    packed: bool = False
+    """Whether results are asked for as bytes, or by their hash alone where the store has them."""
     clock: Callable[[], float] = perf_counter
 
 
@@ -71,9 +78,13 @@ class Run:
         store: ActionStore | None,
         call: Call,
         report: RunReport,
+        *,
         bus: Bus | None = None,
+        placement: Placement | None = None,
     ) -> None:
         self.program = program
+        self.placement = placement
+        """Who runs nodes in other processes; None where all of them run here."""
         self.store = store
         self.call = call
         self.report = report
@@ -102,8 +113,8 @@ class Run:
         self.takers = program.needs.in_fit if call.fitting else program.needs.in_forward
         self.uses = self.takers.uses
         """Place -> how many certainly take its output."""
-        self.x = VirtualValue(call.x, uses=self.uses[-1], owned=False, sticky=True)
-        self.y = VirtualValue(call.y, uses=len(program.learners), owned=False, sticky=True)
+        self.x = _given(call.x, call.x_parcel, uses=self.uses[-1])
+        self.y = _given(call.y, call.y_parcel, uses=len(program.learners))
         self._begin()
 
     def _begin(self) -> None:
@@ -251,9 +262,22 @@ class Run:
     def take(self, at: int) -> Any:
         """Return the output of a node for one of its takers. It must be in hand."""
         found = self.outputs[at].take()
+        self._taken(at)
+        return found
+
+    def take_packed(self, at: int) -> Parcel:
+        """Return the bytes of an output for one of its takers. It must be in hand.
+
+        Raises:
+            NotSendable: it exists in this process alone.
+        """
+        found = self.outputs[at].take_packed()
+        self._taken(at)
+        return found
+
+    def _taken(self, at: int) -> None:
         if self.outputs[at].uses <= 0 and self.stops_holding(at):
             self.let_input_go(at)
-        return found
 
     def let_input_go(self, at: int) -> None:
         """A node does not need the object that it would be given; nor, then, do some above it."""
@@ -269,7 +293,12 @@ class Run:
         value = self.outputs[at]
         if value is _NOTHING or takers == 1:
             return
-        if takers > 1 and self.store is None and not is_plain_array(value.peek()):
+        if (
+            takers > 1
+            and self.store is None
+            and value.parcel is None
+            and not is_plain_array(value.peek())
+        ):
             value.owned = False  # the last of several gets what the first gets: what copying gives
         value.let_go(1 - takers)
         if value.uses <= 0 and self.stops_holding(at):
@@ -298,6 +327,10 @@ class Run:
         entry = self.program.entries[place]
         return isinstance(entry, Execute) and entry.cached
 
+    def placed(self, at: int) -> str:
+        """Return in words in which other process a node runs; empty where it runs here."""
+        return "" if self.placement is None else self.placement.where(self.node[at])
+
     def is_frozen(self, place: int) -> bool:
         """Say whether a node keeps what it has learned."""
         entry = self.program.entries[place]
@@ -325,12 +358,29 @@ class Run:
         """Let go of every claim and start nothing new; what runs is on its own."""
         self.stopped = True
         self.announcer.leave()
+        if self.placement is not None:
+            self.placement.cancel()
         for claim in list(self.claims):
             self.cache.end_claim(claim)
 
 
 def _hash_of(value: VirtualValue) -> str:
     return value.digest or value.hash()
+
+
+def _given(found: Any, parcel: Parcel | None, *, uses: int) -> VirtualValue:
+    """Return x or y, which stays the caller's."""
+    if parcel is None:
+        return VirtualValue(found, uses=uses, owned=False, sticky=True)
+    return VirtualValue(
+        found,
+        digest=parcel.digest,
+        nbytes=parcel.nbytes,
+        uses=uses,
+        owned=False,
+        sticky=True,
+        parcel=parcel,
+    )
 
 
 _NOTHING = VirtualValue(None)

@@ -71,6 +71,9 @@ class _Schedule:
         self.graph_run = run
         self.inputs = inputs
         program = run.program
+        if run.placement is not None:  # what takes a process of its own is worth a thread
+            placed = map(run.placement.where, range(len(program.ids)))
+            program.slow.update(place for place, where in enumerate(placed) if where)
         self.unfolding = Unfolding(run) if program.controls else None
         self.waiting = list(program.waiting)
         # Taken from the end, so that what is nearest to its last taker runs first.
@@ -152,6 +155,9 @@ class _Schedule:
     def _start_threads(self) -> None:
         """Start as many threads as there is work for. The condition is held."""
         most = min(_MOST, max(_FEW, os.cpu_count() or 1))
+        placement = self.graph_run.placement
+        if placement is not None:
+            most += placement.seats  # threads that only wait for another process
         while self.threads < most and len(self.ready) > self.idle:
             context = contextvars.copy_context()
             thread = threading.Thread(

@@ -7,22 +7,18 @@ store's copy. A state that cannot be written down is held as it is.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from soma._notices import tell_once
 from soma.contracts import ActionStore, Frame
 from soma.engine.blobs import Blob, private_frame
-from soma.engine.values import read_frame
+from soma.engine.parcels import Parcel, pack
+from soma.engine.values import read_frame, shared_parcel
 from soma.errors import CodecError, FrameError
 from soma.frame import Encoded, decode_parts, encode, names_codec
 from soma.values import Opaque
 
 __all__ = ["NodeState", "StateGone"]
-
-
-class _Source(Protocol):
-    def frame(self) -> Frame:
-        """Return the frame in memory that belongs to the caller."""
 
 
 class _Stored:
@@ -46,14 +42,14 @@ class StateGone(Exception):
 class _Recalled:
     """A frame that only a store holds."""
 
-    __slots__ = ("_digest", "_store")
+    __slots__ = ("_digest", "store")
 
     def __init__(self, store: ActionStore, digest: str) -> None:
-        self._store = store
+        self.store = store
         self._digest = digest
 
     def frame(self) -> Frame:
-        found = read_frame(self._store, self._digest)
+        found = read_frame(self.store, self._digest)
         if found is None:
             raise StateGone(self._digest)
         return found
@@ -75,7 +71,7 @@ class NodeState:
     def __init__(
         self,
         digest: str,
-        source: _Source | None,
+        source: Blob | _Stored | _Recalled | None,
         found: Any = None,
         *,
         loaded: bool = False,
@@ -101,6 +97,13 @@ class NodeState:
         made = cls("", Blob(encoded.header, encoded.buffers), loaded=loaded)
         made.digest = encoded.known_digest
         return made
+
+    @classmethod
+    def packed(cls, parcel: Parcel, *, loaded: bool = False) -> NodeState:
+        """Return the state that another process has made."""
+        if parcel.form == "pickle":
+            return cls.as_is(parcel.open(), loaded=loaded)
+        return cls(parcel.digest, parcel.blob, loaded=loaded)
 
     @classmethod
     def as_is(cls, found: Any, *, loaded: bool = False) -> NodeState:
@@ -137,6 +140,20 @@ class NodeState:
             return found.value if type(found) is Opaque else found
         header, buffers = self._source.frame()
         return decode_parts(header, buffers, allow_pickle=True)
+
+    def pack(self) -> Parcel:
+        """Return the state as bytes, for another process.
+
+        Raises:
+            NotSendable: it exists in this process alone.
+        """
+        source = self._source
+        if source is None:
+            return pack(self._object)
+        if isinstance(source, Blob):
+            return Parcel("frame", source, self.digest)
+        shared = shared_parcel(source.store, self.digest)
+        return shared or Parcel("frame", Blob(*source.frame()), self.digest)
 
     def can_be_read(self) -> bool:
         """Say whether its codecs can read it; a line, where they cannot."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from soma.contracts import ActionRecord
 from soma.engine.node_keys import NodeKey
+from soma.engine.parcels import Parcel
 from soma.engine.run import Run
 from soma.errors import CacheConfigError
 from soma.frame import Encoded
@@ -52,10 +53,10 @@ def tell_learned_inside(run: Run, place: int, learned: Any) -> None:
 
 
 def tell_if_different(
-    run: Run, place: int, what: str, before: ActionRecord | None, encoded: Encoded
+    run: Run, place: int, what: str, before: ActionRecord | None, written: Encoded | Parcel
 ) -> None:
     """Say that the same action gave something else than was recorded, if it did."""
-    if before is None or before.outputs.get(what) == encoded.digest:
+    if before is None or before.outputs.get(what) == written.digest:
         return
     id_, label = run.program.ids[place], run.program.traits[place].label
     run.notices.tell(

@@ -1,6 +1,6 @@
 """A value on an edge: a content hash, and ways to get the object.
 
-    in hand          the producer's object, or the caller's
+    in hand          the producer's object, or the caller's; or its bytes, from another process
     read             the store has its blob
     recompute        its producer is asked again (engine/recompute.py)
 
@@ -14,11 +14,13 @@ as it is.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 from soma._notices import tell_once
 from soma.contracts import ActionStore, Frame
-from soma.engine.blobs import MAP_FROM, Blob, private_frame
+from soma.engine.blobs import MAP_FROM, private_frame
+from soma.engine.parcels import Parcel, pack, parcel_of
 from soma.errors import CodecError, FrameError, describe_error
 from soma.frame import Encoded, decode_parts, encode
 from soma.values import Opaque
@@ -31,6 +33,7 @@ __all__ = [
     "private_copy",
     "read_frame",
     "read_value",
+    "shared_parcel",
 ]
 
 IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), range})
@@ -52,13 +55,14 @@ class VirtualValue:
         basis: what it was made from: the key of its action, or a hash of what that would be; empty
             where that has no hash.
         kept_by: the store that has its blob.
+        parcel: its bytes, where another process has made it.
     """
 
     __slots__ = (
-        "_blob",
         "_lock",
         "_object",
         "_opaque",
+        "_parcel",
         "basis",
         "digest",
         "kept_by",
@@ -80,11 +84,12 @@ class VirtualValue:
         sticky: bool = False,
         basis: str = "",
         kept_by: ActionStore | None = None,
+        parcel: Parcel | None = None,
     ) -> None:
         self._lock = threading.Lock()
         self._opaque = type(found) is Opaque
         self._object = found
-        self._blob: Blob | None = None
+        self._parcel = parcel
         self.digest = digest
         self.nbytes = nbytes
         self.uses = uses
@@ -92,18 +97,26 @@ class VirtualValue:
         self.sticky = sticky
         self.basis = basis
         self.kept_by = kept_by
-        self.unhashable = False
+        self.unhashable = parcel is not None and parcel.form == "pickle"
         """Whether it is known that nothing says how to write it down."""
 
     @property
     def in_hand(self) -> bool:
-        """Whether the object is here."""
-        return self._object is not NOT_IN_HAND
+        """Whether the object is here, or its bytes are."""
+        return self._object is not NOT_IN_HAND or self._parcel is not None
+
+    @property
+    def parcel(self) -> Parcel | None:
+        """Its bytes, where they are here."""
+        return self._parcel
 
     def hash(self) -> str:
         """Return the content hash; empty if it has none. The object must not have been taken."""
         with self._lock:
             if not self.digest and not self.unhashable:
+                if self._parcel is not None:
+                    self.digest = self._parcel.hash()
+                    return self.digest
                 try:
                     encoded = encode(self._object)
                     self.nbytes = encoded.nbytes
@@ -123,11 +136,39 @@ class VirtualValue:
             self._opaque = type(found) is Opaque
             self._object = found
 
+    def take_over(self, other: VirtualValue) -> None:
+        """Put what another has in hand here: it is the same value, and the other is done with."""
+        with self._lock:
+            self._opaque = other._opaque
+            self._object = other._object
+            self._parcel = other._parcel
+
     def take(self) -> Any:
         """Return the object for one of the takers. It must be in hand."""
         with self._lock:
             self.uses -= 1
             return self._hand_out()
+
+    def take_packed(self) -> Parcel:
+        """Return the bytes for one of the takers, who is in another process.
+
+        Raises:
+            NotSendable: it exists in this process alone.
+        """
+        with self._lock:
+            self.uses -= 1
+            found = self._packed()
+            self._drop_if_done()
+            return found
+
+    def peek_packed(self) -> Parcel:
+        """Return the bytes for somebody who was not counted.
+
+        Raises:
+            NotSendable: it exists in this process alone.
+        """
+        with self._lock:
+            return self._packed()
 
     def take_beside(self) -> Any:
         """Return a copy for somebody who was not counted. Only of what stays in hand."""
@@ -135,8 +176,11 @@ class VirtualValue:
             return self._hand_out()
 
     def peek(self) -> Any:
-        """Return the object as it stands here, for who puts it in another place."""
-        return self._object
+        """Return the object as it stands here, for who only looks at it."""
+        with self._lock:
+            if self._object is NOT_IN_HAND and self._parcel is not None:
+                self._object = self._parcel.open()
+            return self._object
 
     def let_go(self, uses: int = 1) -> None:
         """So many of the takers do not need it; below 0: there are so many more."""
@@ -146,7 +190,9 @@ class VirtualValue:
 
     def _hand_out(self) -> Any:
         found = self._object
-        if type(found) in IMMUTABLE:
+        if found is NOT_IN_HAND and self._parcel is not None:
+            result = self._parcel.open()
+        elif type(found) in IMMUTABLE:
             result = found
         elif self._opaque:
             result = found.value
@@ -160,14 +206,14 @@ class VirtualValue:
     def _drop_if_done(self) -> None:
         if self.uses <= 0 and not self.sticky:
             self._object = NOT_IN_HAND
-            self._blob = None
+            self._parcel = None
 
     def _copy(self, found: Any) -> Any:
         if self.kept_by is not None and self.nbytes >= MAP_FROM:
             kept = read_value(self.kept_by, self.digest)
             if kept is not NOT_IN_HAND:
                 return kept
-        if self._blob is None:
+        if self._parcel is None:
             if self.uses < 1 or (self.nbytes and self.nbytes < MAP_FROM):
                 return private_copy(found)
             try:
@@ -176,9 +222,25 @@ class VirtualValue:
                 return found
             if encoded.nbytes < MAP_FROM:
                 return _copy_of(encoded, found)
-            self._blob = Blob(encoded.header, encoded.buffers)
-        again = _decoded_or_gone(*self._blob.frame())
+            self._parcel = parcel_of(encoded)
+        if self._parcel.form == "pickle":
+            return found
+        again = _decoded_or_gone(*self._parcel.blob.frame())
         return found if again is NOT_IN_HAND else again
+
+    def _packed(self) -> Parcel:
+        if self._parcel is None and self.kept_by is not None:
+            self._parcel = shared_parcel(self.kept_by, self.digest)
+        if self._parcel is None:
+            self._parcel = replace(pack(self._object), digest=self.digest)
+        return self._parcel
+
+
+def shared_parcel(store: ActionStore, digest: str) -> Parcel | None:
+    """Return the bytes that a store in memory has, as they lie there; None where it has none."""
+    share = getattr(store, "share", None)
+    blob = share(digest) if share is not None else None
+    return None if blob is None else Parcel("frame", blob, digest)
 
 
 def is_plain_array(found: Any) -> bool:

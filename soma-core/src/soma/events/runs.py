@@ -19,6 +19,7 @@ __all__ = [
     "NodeFailed",
     "NodeNotDeterministic",
     "NodeNotKept",
+    "NodePlaced",
     "NodeProgress",
     "NodeRecomputed",
     "NodeStarted",
@@ -93,6 +94,20 @@ class NodeStarted(Event):
     kind: Literal["Trainable", "Stateless"]
     effectful: bool = False
     """Whether it does something besides computing its output."""
+    passes: tuple[int, ...] = ()
+
+
+@event
+class NodePlaced(Event):
+    """What was just started runs in another process."""
+
+    run_id: str
+    node_id: str
+    what: What
+    worker: str
+    """The name of the worker."""
+    pid: int
+    """The id of its process, on the machine where that runs."""
     passes: tuple[int, ...] = ()
 
 

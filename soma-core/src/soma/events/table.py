@@ -7,7 +7,8 @@
     ───────────────────────────────────────────────────────
     total   2 hits, 5 computed         6   3.4 s    1.5 MiB
 
-A node in a loop has done the same many times; it is still one line.
+A node in a loop has done the same many times; it is still one line. Where some of it was computed
+by workers, a column says by which.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from soma.events.human import (
 
 __all__ = ["ActionRow", "NodeSummary", "human_bytes", "human_ms", "summarize", "table_text"]
 
-_HEADER = ("node", "what was done", "fits", "forwards", "time", "bytes")
-_TEXTS = 2
+_HEADER = ("node", "what was done", "where", "fits", "forwards", "time", "bytes")
+_TEXTS = 3
 """So many columns are texts, from the left; the others are amounts, from the right."""
+_ALWAYS = 2
+"""So many columns are never left out."""
 
 
 class ActionRow(Protocol):
@@ -56,6 +59,10 @@ class ActionRow(Protocol):
     def bytes(self) -> int:
         """Size of what came out; 0 where nobody measured."""
 
+    @property
+    def worker(self) -> str:
+        """Who has computed it; empty for this process, and for a hit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
@@ -73,6 +80,8 @@ class NodeSummary:
     """The sum of all of it."""
     bytes: int
     """Its last state and its last output together: what is there of it when the run is over."""
+    where: tuple[str, ...] = ()
+    """The workers that have computed some of it, each once; empty text: this process."""
 
 
 @dataclass(slots=True)
@@ -81,6 +90,7 @@ class _Sums:
     outcomes: Counter[str] = field(default_factory=Counter)
     duration_ms: float = 0.0
     sizes: dict[str, int] = field(default_factory=dict)
+    where: dict[str, None] = field(default_factory=dict)
 
 
 def summarize(rows: Iterable[ActionRow]) -> list[NodeSummary]:
@@ -94,6 +104,8 @@ def summarize(rows: Iterable[ActionRow]) -> list[NodeSummary]:
         found.outcomes[row.outcome] += 1
         found.duration_ms += row.duration_ms
         found.sizes[row.what] = row.bytes
+        if row.outcome != "hit":
+            found.where[row.worker] = None
     return [_summary(node, found) for node, found in sums.items()]
 
 
@@ -107,6 +119,7 @@ def _summary(node: str, found: _Sums) -> NodeSummary:
         recomputed=found.outcomes["recomputed"],
         duration_ms=found.duration_ms,
         bytes=sum(found.sizes.values()),
+        where=tuple(found.where),
     )
 
 
@@ -117,23 +130,25 @@ def table_text(summaries: Sequence[NodeSummary], title: str) -> str:
     """
     if not summaries:
         return f"{printable(title)}: nothing to do"
-    rows = [_cells(one) for one in summaries]
+    placed = any(worker for one in summaries for worker in one.where)
+    rows = [_cells(one, placed=placed) for one in summaries]
     columns = [
         _padded((head, *column, total), left=place < _TEXTS)
         for place, (head, column, total) in enumerate(
             zip(_HEADER, zip(*rows, strict=True), _totals(summaries), strict=True)
         )
-        if place < _TEXTS or any(column)
+        if place < _ALWAYS or any(column)
     ]
     lines = ["  ".join(cells) for cells in zip(*columns, strict=True)]
     lines.insert(-1, "─" * max(map(width, lines)))
     return "\n".join([printable(title), *(line.rstrip() for line in lines)])
 
 
-def _cells(one: NodeSummary) -> tuple[str, ...]:
+def _cells(one: NodeSummary, *, placed: bool) -> tuple[str, ...]:
     return (
         clipped(printable(one.node)),
         _done(one),
+        clipped(", ".join(printable(worker or "here") for worker in one.where)) if placed else "",
         str(one.fits) if one.fits > 1 else "",
         str(one.forwards) if one.forwards > 1 else "",
         human_ms(one.duration_ms) if one.duration_ms else "",
@@ -159,6 +174,7 @@ def _totals(summaries: Sequence[NodeSummary]) -> tuple[str, ...]:
             sum(one.computed for one in summaries),
             sum(one.recomputed for one in summaries),
         ),
+        "",
         str(sum(one.fits for one in summaries)),
         str(sum(one.forwards for one in summaries)),
         human_ms(sum(one.duration_ms for one in summaries)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from soma.hookspecs import hookimpl
-from soma.specs import ActionStoreSpec, CommandSpec, EventSinkSpec
+from soma.specs import ActionStoreSpec, CommandSpec, EventSinkSpec, RunnerSpec
 
-__all__ = ["soma_action_stores", "soma_commands", "soma_event_sinks"]
+__all__ = ["soma_action_stores", "soma_commands", "soma_event_sinks", "soma_runners"]
 
 
 @hookimpl
@@ -58,4 +58,15 @@ def soma_event_sinks() -> Iterator[EventSinkSpec]:
         name="jsonl",
         target="soma.tracking.jsonl:JsonlSink",
         summary="Writes events.jsonl and metrics.jsonl into the folder of a tracked run.",
+    )
+
+
+@hookimpl
+def soma_runners() -> Iterator[RunnerSpec]:
+    """Offer child processes of this machine."""
+    yield RunnerSpec(
+        name="local",
+        target="soma.sessions.local:LocalRunner",
+        summary="Runs programs and nodes in child processes of this machine.",
+        schemes=("local",),
     )

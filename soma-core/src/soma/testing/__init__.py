@@ -21,10 +21,19 @@ if find_spec("pytest") is None:
 import pytest
 
 # Before they are imported: without it an author would see a bare AssertionError.
-pytest.register_assert_rewrite("soma.testing._suite", "soma.testing._codec_suite")
+pytest.register_assert_rewrite(
+    "soma.testing._suite",
+    "soma.testing._codec_suite",
+    "soma.testing._session_base",
+    "soma.testing._session_calls",
+    "soma.testing._session_faults",
+    "soma.testing._session_runs",
+    "soma.testing._session_suite",
+)
 
 from soma.testing._codec_suite import CodecSuite
 from soma.testing._plugins import plugin_checks
+from soma.testing._session_suite import SessionSuite
 from soma.testing._suite import ConformanceSuite
 
-__all__ = ["CodecSuite", "ConformanceSuite", "plugin_checks"]
+__all__ = ["CodecSuite", "ConformanceSuite", "SessionSuite", "plugin_checks"]

@@ -54,6 +54,8 @@ class Action(NamedTuple):
     duration_ms: float
     bytes: int
     call: str
+    worker: str = ""
+    """Who has computed it; empty for the process of the run, and for a hit."""
 
 
 class Reuse(NamedTuple):

@@ -46,6 +46,8 @@ class _Call:
         default_factory=lambda: {"hit": 0, "computed": 0, "recomputed": 0}
     )
     working: dict[tuple[str, str, tuple[int, ...]], float] = field(default_factory=dict)
+    placed: dict[tuple[str, str, tuple[int, ...]], str] = field(default_factory=dict)
+    """What is being computed by a worker -> its name."""
 
 
 class Story:
@@ -133,6 +135,10 @@ class Story:
         what, started = _what(event), _amount(event, "ts")
         self._call(event)[1].working[what] = started
 
+    def _node_placed(self, event: dict[str, Any]) -> None:
+        what, worker = _what(event), _text(event, "worker")
+        self._call(event)[1].placed[what] = worker
+
     def _node_completed(self, event: dict[str, Any]) -> None:
         what, outcome = _what(event), event.get("outcome", "computed")
         duration, size = _amount(event, "duration"), _count(event, "bytes", 0)
@@ -142,7 +148,8 @@ class Story:
         call.counts[outcome] += 1
         call.working.pop(what, None)
         self.failing.pop(what[0], None)
-        self.actions.append(Action(what[0], what[1], outcome, duration, size, run_id))
+        worker = call.placed.pop(what, "")
+        self.actions.append(Action(what[0], what[1], outcome, duration, size, run_id, worker))
 
     def _node_cache_hit(self, event: dict[str, Any]) -> None:
         what, key, tier = _what(event), _text(event, "key"), _text(event, "tier")
@@ -158,6 +165,7 @@ class Story:
         what, error = _what(event), _text(event, "error")
         run_id, call = self._call(event)
         call.working.pop(what, None)
+        call.placed.pop(what, None)
         self.failing[what[0]] = None
         self.failures.append(Failure(what[0], what[1], error, what[2], run_id))
 
@@ -187,6 +195,7 @@ class Story:
         "RunCompleted": _run_completed,
         "RunFailed": _run_failed,
         "NodeStarted": _node_started,
+        "NodePlaced": _node_placed,
         "NodeCompleted": _node_completed,
         "NodeCacheHit": _node_cache_hit,
         "NodeFailed": _node_failed,
