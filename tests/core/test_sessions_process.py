@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import venv
 from pathlib import Path
 
 import numpy as np
@@ -620,3 +621,13 @@ def other_minor():
             if made.returncode == 0:  # a shim may say that it is not chosen
                 return str(found)
     return None
+
+
+def test_an_interpreter_that_lacks_what_soma_needs_is_told_how_to_get_it(tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    with pytest.raises(SessionError) as caught:
+        ChildProcess.start("bare", python=python)
+    told = str(caught.value)
+    assert "ModuleNotFoundError: No module named" in told
+    assert told.endswith(f"{python} -m pip install soma-core")

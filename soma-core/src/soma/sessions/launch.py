@@ -205,6 +205,11 @@ def _explained(
         child.output.drain()
     printed = child.output.last_lines() if child.output else ""
     said = f". It printed:{printed}" if printed else ". It printed nothing"
+    if "ModuleNotFoundError" in printed:
+        said += (
+            "\nWhat a child needs is installed for its own interpreter: "
+            f"{interpreter} -m pip install soma-core"
+        )
     made = MemoryExceeded if child.exceeded else kind
     return made(f"Process {child.name} ({interpreter}) {what}{how}{said}")
 
