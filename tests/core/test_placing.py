@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,20 +22,28 @@ from soma import (
     MemoryExceeded,
     MissingCapability,
     NotSendable,
+    SessionError,
     SessionLost,
     SessionTimeout,
     UnknownName,
 )
 from soma.sessions import LocalRunner
+from soma.sessions.parts import parts_of
+from support import placed_filters
+from support.distributions import run_python
 from support.placed_filters import (
     Changes,
+    Counts,
     Dies,
     Draws,
     Fails,
+    Inside,
     Keeps,
     KeepsALock,
     Mean,
     Meet,
+    Nested,
+    Opens,
     Prints,
     Sleeps,
     Spins,
@@ -283,6 +293,274 @@ class TestSameResults:
         found = g.forward(x)
         assert type(found) is type(x)
         assert soma.frame.content_hash(found) == soma.frame.content_hash(x)
+
+
+SCRIPT = """
+import enum, functools
+import numpy as np
+from soma import Filter, Graph
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Slotted:
+    __slots__ = ("value",)
+    def __init__(self, value):
+        self.value = value
+
+@functools.lru_cache
+def cached(x):
+    return x + 1
+
+class Holder(Filter):
+    @functools.cached_property
+    def five(self):
+        return 5
+    @functools.lru_cache
+    def plus(self, x):
+        return x + self.five
+    def fit(self, x, y=None):
+        return {"colour": Colour.RED}
+    def forward(self, x, state):
+        return (Slotted(self.plus(x)), state["colour"], x)
+
+def look(found):
+    slotted, colour, x = found
+    return [slotted.value, colour is Colour.RED, x is Colour.RED]
+
+def fails(found):
+    raise ValueError("here")
+
+g = Graph(cache="memory")
+g.node("cached", cached)
+g.node("holder", Holder())
+g.node("look", look)
+g.edge("cached", "holder")
+g.edge("holder", "look")
+g.add_worker("local://", count=2)
+g.fit(1)
+print(g.forward(1))
+h = Graph(cache="memory")
+h.node("slotted", lambda x: Slotted(x))
+h.node("enum", lambda x: x)
+h.node("read", lambda x: x is Colour.RED)
+h.edge("enum", "read")
+h.add_worker("local://")
+found = h.forward(Colour.RED)
+print(found["slotted"].value is Colour.RED, type(found["slotted"]) is Slotted, found["read"])
+g.node("fails", fails)
+g.edge("look", "fails")
+try:
+    g.forward(2)
+except ValueError as error:
+    print(*error.__notes__)
+"""
+
+
+def test_what_a_script_defines_travels_there_and_back(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    made = run_python(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
+    assert made.returncode == 0, made.stderr
+    first, second, *note = made.stdout.splitlines()
+    assert first == "[7, True, False]"
+    assert second == "True True True"
+    assert f'File "{path}", line ' in "".join(note)
+    assert 'raise ValueError("here")' in "".join(note)  # the line, from the file
+
+
+class TestCode:
+    """A class that is another in the child must not be run under the key of ours."""
+
+    @pytest.fixture
+    def module(self, tmp_path, monkeypatch):
+        path = tmp_path / "changing.py"
+        path.write_text(CHANGING)
+        monkeypatch.syspath_prepend(tmp_path)
+        yield importlib.import_module("changing"), path
+        del sys.modules["changing"]
+
+    @pytest.mark.parametrize("cache", ["memory", "off"])
+    @pytest.mark.parametrize("what", ["global", "method", "file"])
+    def test_what_is_not_the_same_there_is_refused(self, graph, module, cache, what):
+        changing, path = module
+        g = graph(cache=cache)
+        g.node("scale", changing.Scale())
+        g.add_worker("local://")
+        if what == "global":
+            changing.FACTOR = 10
+        elif what == "method":
+            changing.Scale.forward = lambda self, x, state: x * 10
+        else:
+            path.write_text(CHANGING.replace("FACTOR = 1", "FACTOR = 10"))
+        with pytest.raises(SessionError, match=r"Node 'scale': changing\.Scale") as caught:
+            g.forward(2)
+        assert "in node 'scale' (Scale), during forward" in caught.value.__notes__
+        if what == "file":
+            changing = importlib.reload(changing)
+            g.filter("scale").__class__ = changing.Scale
+            assert g.forward(2) == 20
+        g.shutdown_workers()
+        assert g.forward(2) == (2 if what == "nothing" else 20)
+
+    def test_a_worker_that_has_an_older_module_is_started_again(self, graph, module):
+        changing, path = module
+        g = graph()
+        g.node("scale", changing.Scale())
+        g.node("where", Where())
+        g.add_worker("local://")
+        before = g.forward(2)
+        assert before["scale"] == 2
+        path.write_text(CHANGING.replace("FACTOR = 1", "FACTOR = 10"))
+        os.utime(path, (1, 1))  # another time than that of the file before
+        g.filter("scale").__class__ = importlib.reload(changing).Scale
+        after = g.forward(2)
+        assert after["scale"] == 20
+        assert is_gone(before["where"])
+        assert after["where"] != before["where"]
+
+
+CHANGING = """
+from soma import Filter
+
+FACTOR = 1
+
+class Scale(Filter):
+    def forward(self, x, state):
+        return x * FACTOR
+"""
+
+
+class TestFiltersThatChange:
+    """The filter at home counts, whatever a call did with the copy in the child."""
+
+    def test_a_fit_that_learns_the_same_into_itself_again_is_not_recorded(self, graph):
+        found = []
+        for workers in (0, 1):
+            g = graph()
+            g.node("inside", Inside())
+            if workers:
+                g.add_worker("local://")
+            for x in (X, X, X + 100, X):
+                g.fit(x)
+            assert g.last_run.hits == 0
+            assert g.state() == {}
+            found.append(g.forward(X))
+        assert np.array_equal(found[0], X - 5.5)
+        assert np.array_equal(found[1], found[0])
+
+    def test_what_is_set_back_at_home_is_set_back(self, graph):
+        g = graph()
+        counts = Counts()
+        g.node("counts", counts)
+        g.add_worker("local://")
+        for _ in range(3):
+            counts._n = 10
+            assert g.forward(1) == 11
+        assert counts._n == 11
+
+    def test_a_fit_that_was_refused_is_refused_again(self, graph):
+        g = graph()
+        g.node("keeps", KeepsALock())
+        g.add_worker("local://")
+        for _ in range(2):
+            with pytest.raises(NotSendable, match=r"self\._lock"):
+                g.fit(X)
+
+    def test_a_public_attribute_that_cannot_come_home_is_not_recorded(self, graph):
+        g = graph()
+        g.node("opens", Opens())
+        g.add_worker("local://")
+        for _ in range(2):
+            assert g.forward(3) == 3
+            assert g.last_run.hits == 0
+            assert "attribute handle is new" in g.last_run.notices[0].message
+
+
+class TestTurns:
+    def test_a_node_that_runs_a_graph_with_workers_frees_what_it_holds(self, graph, monkeypatch):
+        """Else it waits for a worker at which somebody waits for the node."""
+        with LocalRunner() as runner:
+            store, started = soma.engine.MemoryStore(), threading.Event()
+            inner = graph(cache="off")
+            inner.node("sleeps", Sleeps(0.2))
+            inner.add_worker(runner)
+            monkeypatch.setattr(placed_filters, "NESTED", [(inner, started.set)])
+            here, there = graph(cache=store), graph(cache=store)
+            here.node("nested", Nested())
+            there.node("nested", Nested())
+            there.add_worker(runner)
+            found = []
+
+            def place():
+                if started.wait(LIMIT_S):
+                    found.append(there.forward(4))
+
+            thread = threading.Thread(target=place, daemon=True)
+            thread.start()
+            assert here.forward(4) == 8
+            thread.join(LIMIT_S)
+            assert found == [8]
+
+    def test_workers_that_are_shut_down_during_a_run_end_it(self, graph):
+        g = graph()
+        g.node("first", Times(2))
+        g.node("second", Times(3), target="local")
+        g.node("third", Times(5))
+        g.edge("first", "second")
+        g.edge("second", "third")
+        g.add_worker("local://")
+        g.on_event(
+            lambda event: (
+                g.shutdown_workers()
+                if event["event_type"] == "NodeStarted" and event["node_id"] == "second"
+                else None
+            )
+        )
+        with pytest.raises(SessionError, match="local-1 was shut down"):
+            g.forward(1)
+        assert g.forward(1) == 30
+
+    def test_a_worker_that_cannot_start_names_the_node(self, graph, tmp_path):
+        program = tmp_path / "python"
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+        g = graph()
+        g.node("first", Times(2))
+        g.add_worker("local://", python=program)
+        with pytest.raises(SessionError) as caught:
+            g.forward(1)
+        assert caught.value.__notes__ == ["in node 'first' (Times), during forward"]
+        assert [one.node for one in g.last_run.failures] == ["first"]
+
+    def test_odd_surroundings(self, graph, tmp_path, monkeypatch):
+        monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        monkeypatch.chdir(gone)
+        gone.rmdir()
+        g = graph()
+        g.node("first", Times(2))
+        g.add_worker("local://")
+        assert g.forward(1) == 2
+
+    def test_a_block_stays_at_one_worker(self):
+        class Layer(soma.Filter):
+            _kind = "trainable"
+
+            def forward(self, x, state):
+                return x
+
+        g = Graph(cache="off")
+        g.node("before", Times(1))
+        for id_ in ("a", "b", "c"):
+            g.node(id_, Layer())
+        g.node("after", Times(1))
+        for edge in [("before", "a"), ("a", "b"), ("a", "c"), ("b", "after"), ("c", "after")]:
+            g.edge(*edge)
+        parts = {id_: part for part in parts_of(g._program()) for id_ in part.ids}
+        assert parts["a"] is parts["b"] is parts["c"] is parts["before"]
+        assert parts["after"] is not parts["a"]
 
 
 class TestFaults:

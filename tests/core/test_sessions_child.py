@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soma import Graph
+from soma import Filter, Graph
 from soma.engine import Action, MemoryStore
 from soma.engine.keys import rng_for
 from soma.engine.parcels import pack
@@ -27,7 +28,11 @@ from soma.errors import (
     SessionError,
     SessionLost,
 )
+from soma.identity import NodeIdentity
 from soma.sessions import LocalRunner, send_message
+from soma.sessions.changed import ChangedCode
+from soma.sessions.child.identities import check_code, pack_identity
+from soma.sessions.sending import SentProgram
 from support import child_filters as filters
 
 X = np.arange(12.0).reshape(4, 3)
@@ -474,10 +479,203 @@ def test_a_class_that_is_another_there_is_refused(runner, tmp_path, monkeypatch)
     file.write_text(text.format(2222))
     with (
         runner.open(program(("add", edited_later.Add()))) as session,
-        pytest.raises(SessionError, match=r"Node 'add': edited_later.Add, .* method forward") as no,
+        pytest.raises(ChangedCode, match=r"Node 'add': edited_later.Add .*method forward") as no,
     ):
         session.forward(1)
-    assert "code" in str(no.value)
+    for word in ("reload the module", "at run time", "target='local'"):
+        assert word in str(no.value)
+
+
+def test_the_code_of_a_node_is_checked_for_whoever_asks(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "class Checked:\n    def forward(self, x, state):\n        return x + {}\n"
+    (tmp_path / "checked_later.py").write_text(text.format(1))
+    import checked_later
+
+    sent = pack_identity(NodeIdentity("n", checked_later.Checked()))
+    check_code("n", checked_later.Checked(), sent)
+    monkeypatch.setattr(checked_later.Checked, "forward", lambda self, x, state: x)
+    with pytest.raises(ChangedCode, match=r"Node 'n': checked_later\.Checked") as caught:
+        check_code("n", checked_later.Checked(), sent)
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  # our own
+    assert (type(again), str(again)) == (ChangedCode, str(caught.value))
+    check_code("n", checked_later.Checked(), {"error": "Nameless", "text": "none"})
+
+
+def in_a_script(text):
+    """Return the names that a script defines: its classes travel by value."""
+    names = {"Filter": Filter, "__name__": "__main__"}
+    exec(text, names)  # noqa: S102  # as a script is run
+    return names
+
+
+ADDS = "K = 1\nclass Adds(Filter):\n    def forward(self, x, state):\n        return x + K\n"
+
+
+@pytest.mark.parametrize("cache", ["memory", "off"])
+@pytest.mark.parametrize("by", ["session", "call"])
+def test_a_class_that_is_sent_again_with_other_code(cache, by):
+    script = in_a_script(ADDS)
+    store = MemoryStore() if cache == "memory" else "off"
+
+    def opened():
+        return runner.open(program(("adds", script["Adds"]()), cache=store))
+
+    with LocalRunner() as runner:
+        old = opened()
+        assert old.forward(1) == 2
+        script["K"] = 50
+        if by == "session":
+            assert opened().forward(1) == 51
+        else:
+            filter_ = script["Adds"]()
+            assert old.call(lambda: filter_.forward(1, None)) == 51
+        for _ in range(2):
+            with pytest.raises(SessionError, match=r"Node 'adds' .*Open the program again"):
+                old.forward(3)
+        assert opened().forward(3) == 53
+        script["K"] = 1
+        g = Graph(cache=store)
+        g.node("adds", script["Adds"]())
+        assert g.forward(3) == 4
+
+
+def test_a_node_may_set_what_its_code_names():
+    script = in_a_script(
+        "N = 0\nclass Counts(Filter):\n    def forward(self, x, state):\n"
+        "        global N\n        N += 1\n        return N\n"
+    )
+    with LocalRunner() as runner:
+        session = runner.open(program(("counts", script["Counts"]())))
+        assert [session.forward(0) for _ in range(3)] == [1, 2, 3]
+
+
+def test_states_that_never_arrived_are_not_used(runner, monkeypatch):
+    monkeypatch.setenv(filters.HOME, str(os.getpid()))
+    with runner.open(program(("away", filters.Away()))) as session:
+        with pytest.raises(OSError, match="not at home"):
+            session.fit(X, seed=None, options={})
+        assert dict(session.state()) == {}
+        with pytest.raises(NotFittedError):
+            session.forward(X)
+
+
+def test_a_run_whose_process_is_lost_has_an_end(runner):
+    heard = []
+    with runner.open(program(("dies", filters.Dies())), on_event=heard.append) as session:
+        with pytest.raises(SessionLost):
+            session.forward(1)
+        kinds = [one.event_type for one in heard]
+        assert kinds == ["RunStarted", "NodeCacheMiss", "NodeStarted", "NodeFailed", "RunFailed"]
+        assert heard[-2].node_id == "dies"
+        assert "exited with status 4" in heard[-1].error
+        assert len({one.run_id for one in heard}) == 1
+
+
+def test_a_forward_that_is_made_twice_is_heard_once(runner, monkeypatch):
+    from soma.sessions.store_server import StoreServer
+
+    monkeypatch.setattr(StoreServer, "blob", lambda self, digest: None)
+    heard = []
+    with runner.open(program(("double", filters.double)), on_event=heard.append) as session:
+        assert session.forward(4) == 8
+    kinds = [one.event_type for one in heard]
+    assert kinds[0] == "RunStarted"
+    assert (kinds.count("RunStarted"), kinds.count("RunCompleted")) == (1, 1)
+
+
+def test_closing_while_the_program_is_opened_leaves_nothing(runner, monkeypatch):
+    session = runner.open(chain("off"))
+    member, put = session._place.member, SentProgram.put
+
+    def close_first(self, blobs):
+        session.close()
+        return put(self, blobs)
+
+    monkeypatch.setattr(SentProgram, "put", close_first)
+    with pytest.raises(SessionError, match=r"closed|cancelled"):
+        session.forward(X)
+    monkeypatch.undo()
+    with member.use() as child:
+        assert session.id not in child.known
+    monkeypatch.setattr(session._place, "current", None)
+    with member.use() as child, pytest.raises(SessionError, match="was closed"):
+        session._place.open(child, session._sent)  # the close came a moment later
+    with member.use() as child:
+        assert session.id not in child.known
+        assert session.id in child.known["sessions that are gone"]
+
+
+class CancelsWhenPacked:
+    def __init__(self, session):
+        self.session = session
+
+    def __reduce__(self):
+        self.session.cancel()
+        return (int, ())
+
+
+def test_a_cancel_while_arguments_are_packed(runner):
+    with runner.open(chain("off")) as session:
+        session.call(os.getpid)
+        with pytest.raises(SessionCancelled):
+            session.call(str, CancelsWhenPacked(session))
+        assert session.call(str, 3) == "3"
+
+
+def test_a_cancel_while_the_process_starts(monkeypatch):
+    from soma.sessions.process import ChildProcess
+
+    start = ChildProcess.start
+
+    def cancelled_meanwhile(*args, **kwargs):
+        session.cancel()
+        return start(*args, **kwargs)
+
+    with LocalRunner() as runner:
+        session = runner.open(chain("off"))
+        monkeypatch.setattr(ChildProcess, "start", cancelled_meanwhile)
+        with pytest.raises(SessionCancelled):
+            session.call(str, 3)
+        monkeypatch.undo()
+        assert session.call(str, 3) == "3"
+
+
+def test_a_cancel_stops_no_call_of_another_session():
+    with LocalRunner() as runner:
+        one, other = runner.open(chain("off")), runner.open(chain("off"))
+        begun, go_on = threading.Event(), threading.Event()
+        found = []
+
+        def hold(said):
+            begun.set()
+            go_on.wait(LIMIT_S)
+
+        def call():
+            found.append(other.call(filters.told, 5, on_message=hold))
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        assert begun.wait(LIMIT_S)
+        for _ in range(100):
+            one.cancel()
+        waits = threading.Thread(target=lambda: found.append(raised(one)), daemon=True)
+        waits.start()
+        for _ in range(LIMIT_S * 100):
+            one.cancel()  # as soon as it waits for its turn
+            if not waits.is_alive():
+                break
+            time.sleep(0.01)
+        go_on.set()
+        thread.join(LIMIT_S)
+        assert found == [SessionCancelled, 5]
+
+
+def raised(session):
+    try:
+        session.call(str, 1)
+    except SessionError as error:
+        return type(error)
 
 
 def test_what_a_fit_keeps_inside_is_lost_with_the_process(runner):

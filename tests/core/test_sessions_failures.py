@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 
 from soma.engine.blobs import Blob
 from soma.errors import NotFittedError, RemoteError, SessionCancelled
+from soma.sessions import failures
 from soma.sessions.child.guard import Cancelled
 from soma.sessions.failures import pack_error, raise_error
 from soma.sessions.incoming import read_fields, write_fields
@@ -245,3 +247,118 @@ def test_what_is_raised_while_it_is_cancelled():
             raise ValueError("in the finally")
 
     assert type(sent(caught(fail))) is SessionCancelled
+
+
+class Exits(Exception):
+    def __str__(self):
+        raise SystemExit(4)
+
+    __repr__ = __str__
+
+
+class ReducesToExit(Exception):
+    def __reduce__(self):
+        raise SystemExit(9)
+
+
+class RaisesContext(Exception):
+    @property
+    def __context__(self):
+        raise RuntimeError("no context")
+
+    @property
+    def __cause__(self):
+        raise RuntimeError("no cause")
+
+
+class Nameless(type):
+    def __getattribute__(cls, name):
+        if name in {"__module__", "__qualname__", "__name__"}:
+            raise RuntimeError("no name")
+        return super().__getattribute__(name)
+
+
+class OfNameless(Exception, metaclass=Nameless):
+    pass
+
+
+@dataclass(frozen=True)
+class FrozenData(Exception):
+    number: int
+
+
+def test_texts_and_pickles_that_leave_the_process_do_not():
+    found = sent(raising(Exits()))
+    assert type(found) is Exits
+    found = sent(raising(ReducesToExit("r")))
+    assert (type(found), found.args) == (ReducesToExit, ("r",))
+
+
+def test_properties_that_raise_hide_no_exception():
+    found = sent(raising(RaisesContext("c")))
+    assert (type(found), found.args) == (RaisesContext, ("c",))
+
+
+def test_a_class_that_does_not_say_its_name_is_told_of():
+    found = sent(raising(OfNameless("m")))
+    assert type(found) is RemoteError
+    assert "OfNameless" in str(found)
+
+
+def test_whatever_fails_something_is_told(monkeypatch):
+    def fail(error):
+        raise SystemExit(5)
+
+    monkeypatch.setattr(failures, "_packed", fail)
+    found = sent(raising(ValueError("v")))
+    assert type(found) is RemoteError
+    assert str(found) == "ValueError"
+
+
+def test_a_frozen_dataclass_comes_as_it_is():
+    found = sent(raising(FrozenData(3), ZeroDivisionError("zero")))
+    assert (type(found), found.number, found.args) == (FrozenData, 3, (3,))
+    assert type(found.__cause__) is ZeroDivisionError
+    assert [note.startswith("remote traceback (local-1, pid 7)") for note in found.__notes__] == [
+        True
+    ]
+
+
+def test_a_long_note_is_cut_and_of_many_the_first_come():
+    error = ValueError("v")
+    error.add_note("n" * 1_000_000)
+    for number in range(500):
+        error.add_note(f"note {number}")
+    notes = pack_error(raising(error))[0]["errors"][0]["notes"]
+    assert len(notes[0]) < 110_000
+    assert notes[0].startswith("n")
+    assert "[...]" in notes[0]
+    assert notes[1] == "note 0"
+    assert notes[-1] == "[401 more notes]"
+    assert len(notes) == 101
+
+
+def test_notes_that_are_a_text_are_one_note():
+    error = ValueError("v")
+    error.__notes__ = "text"
+    found = sent(raising(error))
+    assert found.__notes__[0] == "text"
+    assert len(found.__notes__) == 2
+
+
+def test_a_group_keeps_those_that_can_travel():
+    inner = ExceptionGroup("inner", [KeepsLock("l"), KeyError("k")])
+    group = ExceptionGroup("outer", [ValueError("v"), OddInit(7, "odd"), inner, FrozenData(3)])
+    group.add_note("of the group")
+    found = sent(raising(group, KeyError("root")))
+    assert type(found) is ExceptionGroup
+    assert str(found) == "outer (4 sub-exceptions)"
+    value, odd, again, frozen = found.exceptions
+    assert (type(value), value.args) == (ValueError, ("v",))
+    assert (type(odd), odd.code, str(odd)) == (OddInit, 7, "7: odd")
+    assert (type(frozen), frozen.number) == (FrozenData, 3)
+    assert type(again) is ExceptionGroup
+    assert [type(one) for one in again.exceptions] == [RemoteError, KeyError]
+    assert "KeepsLock: l" in str(again.exceptions[0])
+    assert type(found.__cause__) is KeyError
+    assert found.__notes__[0] == "of the group"

@@ -420,6 +420,66 @@ class TestMachine:
         assert info.capabilities == {"call", "put"}
 
 
+def test_filters_that_cannot_be_copied_are_the_graphs_own():
+    class Locks(Filter):
+        def __init__(self):
+            self._lock = threading.Lock()
+            self._seen = []
+
+        def forward(self, x, state):
+            self._seen.append(x)
+            return x
+
+    class Lists(Filter):
+        def __init__(self):
+            self._seen = []
+
+        def forward(self, x, state):
+            self._seen.append(x)
+            return x
+
+    locks, lists = Locks(), Lists()
+    with InProcessRunner() as runner:
+        found = runner.open(graph(locks, lists).program()).forward(3)
+    assert found == {"locks": 3, "lists": 3}
+    assert (locks._seen, lists._seen) == ([3], [])
+
+
+def test_who_waits_for_another_session_can_be_cancelled():
+    begun, go_on = threading.Event(), threading.Event()
+    with InProcessRunner() as runner:
+        busy, waits = (runner.open(graph(same).program()) for _ in range(2))
+
+        def hold():
+            begun.set()
+            go_on.wait(60)
+
+        def ask():
+            asking.set()
+            return busy.forward(1)
+
+        asking, found = threading.Event(), []
+
+        def wait():
+            try:
+                found.append(waits.call(ask))
+            except SessionCancelled as error:
+                found.append(type(error))
+
+        holder = threading.Thread(target=lambda: busy.call(hold), daemon=True)
+        holder.start()
+        assert begun.wait(60)
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        assert asking.wait(60)
+        waits.cancel()
+        waiter.join(60)
+        assert found == [SessionCancelled]
+        go_on.set()
+        holder.join(60)
+        assert busy.forward(2) == 2
+
+
 def test_values_that_nothing_can_write_down_are_given_as_they_are(session):
     given = object()
     assert session.forward(given) is given

@@ -351,6 +351,113 @@ def test_a_lookup_that_fails_fails_there():
         ends.close()
 
 
+class BreaksAfterClaims(MemoryStore):
+    """Its lookups fail as long as somebody holds the key."""
+
+    broken = True
+
+    def lookup(self, key):
+        free = MemoryStore.try_claim(self, key, "lookup")
+        if free is None and self.broken:
+            raise OSError("lookup broke")
+        if free is not None:
+            free.__exit__(None, None, None)
+        return super().lookup(key)
+
+
+@pytest.mark.parametrize("asks", ["lookup", "claim"])
+def test_a_lookup_that_fails_leaves_no_claim(asks):
+    broken = BreaksAfterClaims()
+    ends = Ends(broken)
+    try:
+        with pytest.raises(OSError, match="lookup broke"):
+            ends.store.lookup(KEY) if asks == "lookup" else ends.store.claim(KEY).__enter__()
+        free = broken.try_claim(KEY, "me")
+        assert free is not None
+        free.__exit__(None, None, None)
+        broken.broken = False
+        assert ends.store.lookup(KEY) is None
+        with ends.store.claim(KEY):
+            assert broken.try_claim(KEY, "me") is None
+    finally:
+        ends.close()
+
+
+class Foreign:
+    """A store with what the contract says, whose claims belong to the thread that takes them."""
+
+    def __init__(self):
+        self.inner = MemoryStore()
+        self.fails = ""
+        self.key = threading.RLock()
+        for name in ("write", "has", "commit"):
+            setattr(self, name, getattr(self.inner, name))
+
+    def lookup(self, key):
+        if self.fails == "lookup":
+            raise OSError("lookup broke")
+        return self.inner.lookup(key)
+
+    def read(self, digest):
+        if self.fails == "read":
+            raise OSError("read broke")
+        return self.inner.read(digest)
+
+    def claim(self, key):
+        return self.key
+
+    def is_free(self):
+        """Say whether a thread of its own can have the claim."""
+        found = []
+
+        def look():
+            found.append(self.key.acquire(timeout=LIMIT_S))
+            if found[0]:
+                self.key.release()
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(2 * LIMIT_S)
+        return found == [True]
+
+
+def test_who_takes_a_claim_of_another_store_lets_go_of_it():
+    foreign = Foreign()
+    ends = Ends(foreign)
+    try:
+        for _ in range(2):
+            with ends.store.claim(KEY):
+                assert ends.store._holds[threading.get_ident()] == 1
+                assert not foreign.key.acquire(blocking=False)
+            ends.settle()
+            assert foreign.is_free()
+        ends.store.claim(KEY).__enter__()
+    finally:
+        ends.close()
+    assert foreign.is_free()
+
+
+def test_a_claim_that_was_waited_for_is_let_go_where_the_lookup_fails():
+    foreign = Foreign()
+    ends = Ends(foreign)
+    try:
+        foreign.fails = "lookup"
+        with ends.store.claim(KEY):
+            assert not ends.store._holds  # it is computed without
+        assert foreign.is_free()
+    finally:
+        ends.close()
+
+
+def test_a_blob_that_cannot_be_read_is_none_and_is_told(capsys):
+    foreign = Foreign()
+    foreign.fails = "read"
+    server = StoreServer(foreign, lambda *_: None, "session 'x'")
+    assert server.blob("0" * 64) is None
+    assert "OSError: read broke" in capsys.readouterr().err
+    server.close()
+
+
 @pytest.mark.parametrize("what", ["adopt", "commit"])
 def test_what_cannot_be_kept_is_no_record_and_is_told(what):
     broken = Broken()

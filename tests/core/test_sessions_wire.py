@@ -354,3 +354,69 @@ class TestRubbish:
             for fd in filled:
                 os.close(fd)
         assert open_descriptors() == before
+
+
+def test_a_send_that_nobody_waits_for_breaks_off_and_the_connection_with_it(pair):
+    ours, theirs = pair
+    looks = iter([False, False, True])
+    with pytest.raises(TimeoutError, match="did not take what it was sent"):
+        ours.send("large", {}, [Blob(b"x" * (1 << 22), [])], give_up=looks.__next__)
+    assert next(looks, "all used") == "all used"
+    with pytest.raises(ConnectionError, match="did not take"):
+        ours.send("next", {})
+    with pytest.raises(ConnectionError, match="in the middle of a message"):
+        theirs.receive(soon())
+
+
+def test_what_is_given_up_before_any_of_it_was_sent_breaks_nothing(pair):
+    ours, theirs = pair
+    sent = 0
+
+    def fill():
+        nonlocal sent
+        while True:
+            ours.send("small", {"number": sent}, give_up=lambda: True)
+            sent += 1
+
+    with pytest.raises(TimeoutError):
+        fill()
+    assert not ours.broken
+    for number in range(sent):
+        assert theirs.receive(soon()).fields == {"number": number}
+    ours.send("after", {}, give_up=lambda: True)
+    assert theirs.receive(soon()).kind == "after"
+
+
+def test_who_does_not_wait_for_another_sender_gives_up(pair):
+    ours, theirs = pair
+    stuck = threading.Thread(target=ours.send, args=("large", {}, [Blob(b"x" * (1 << 22), [])]))
+    stuck.start()
+    while not ours.sender:
+        time.sleep(0.001)
+    with pytest.raises(TimeoutError):
+        ours.send("small", {}, give_up=lambda: True)
+    assert not ours.broken
+    assert theirs.receive(soon()).kind == "large"
+    stuck.join(60)
+    assert not stuck.is_alive()
+
+
+def test_a_send_waits_as_long_as_it_takes_where_nobody_gives_up(pair):
+    ours, theirs = pair
+    looked = []
+
+    def keep_on():
+        looked.append(1)
+        return False
+
+    sending = threading.Thread(
+        target=ours.send,
+        args=("large", {}, [Blob(b"x" * (1 << 22), [])]),
+        kwargs={"give_up": keep_on},
+    )
+    sending.start()
+    while len(looked) < 2:
+        time.sleep(0.001)
+    assert theirs.receive(soon()).blobs[0].header == b"x" * (1 << 22)
+    sending.join(60)
+    assert not sending.is_alive()

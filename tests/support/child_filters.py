@@ -223,3 +223,35 @@ def drawn(x, rng):
 
 def gathered(x):
     return [list(x), [type(one).__name__ for one in x.values()]]
+
+
+HOME = "SOMA_TEST_HOME"
+"""Names the process in which no ``Homeless`` can be made."""
+
+
+class Homeless:
+    def __init__(self):
+        self.value = 7
+
+    def __setstate__(self, given):
+        if os.environ.get(HOME) == str(os.getpid()):
+            raise OSError("not at home")
+        self.__dict__.update(given)
+
+
+class Away(Filter):
+    """Learns what only another process can hold."""
+
+    def fit(self, x, y=None):
+        return {"away": Homeless()}
+
+    def forward(self, x, state):
+        return state["away"].value
+
+
+def told(value):
+    """Say what it is given, and return it."""
+    from soma.sessions import send_message
+
+    send_message(value)
+    return value

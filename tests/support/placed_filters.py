@@ -190,3 +190,52 @@ class Prints(Filter):
         os.write(1, b"raw bytes \xff\n")
         os.write(2, b"no end")
         return x
+
+
+class Inside(Filter):
+    """Learns into itself and returns {}; forward uses both."""
+
+    def fit(self, x, y=None):
+        self._learned = float(np.mean(x))
+        return {}
+
+    def forward(self, x, state):
+        return np.asarray(x) - self._learned + len(state)
+
+
+class Counts(Filter):
+    """Counts its calls on itself."""
+
+    _deterministic = False
+
+    def __init__(self):
+        self._n = 0
+
+    def forward(self, x, state):
+        self._n += 1
+        return self._n
+
+
+class Opens(Filter):
+    """Sets a public attribute that cannot travel."""
+
+    def forward(self, x, state):
+        import threading
+
+        self.handle = threading.Lock()
+        return x
+
+
+NESTED = []
+"""The graph that a node runs in its forward, and what it does before; empty in a child."""
+
+
+class Nested(Filter):
+    _cache_version = "nested"
+
+    def forward(self, x, state):
+        for graph, begin in NESTED:
+            begin()
+            for _ in range(3):
+                graph.forward(x)
+        return x * 2

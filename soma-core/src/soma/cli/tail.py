@@ -105,6 +105,7 @@ _OTHERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "LoopCompleted": _looped,
     "MetricReported": _metric,
     "TrialMetric": _metric,
+    "NodePlaced": lambda event: f"{_node(event)}: at {printable(event['worker'])}",
     "NodeNotKept": _notice,
     "NodeRecomputed": _notice,
     "NodeNotDeterministic": _notice,

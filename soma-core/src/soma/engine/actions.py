@@ -69,7 +69,7 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
     if found.recorded:
         recording.missed(run, at, "state", found.key)
     x = inputs(run, at)
-    with turn_of(run, at) as seat, Claimed(run, found):
+    with turn_of(run, at, "state") as seat, Claimed(run, found):
         again = _recorded(run, at, "state", found) if found.recorded else None
         state = _held_state(run, again)
         if again is not None and state is not None:  # another has computed it meanwhile
@@ -111,7 +111,9 @@ def _compute_state(
     run.refreshed.add((run.site(at), "state"))
     learned = made.found
     if learned is None or (
-        isinstance(learned, dict) and not learned and _differs(private, program, place)
+        isinstance(learned, dict)
+        and not learned
+        and (made.inside or (seat is None and _differs(private, program, place)))
     ):
         tell_learned_inside(run, place, learned)
         recording.done(run, at, "state", "computed", made)
@@ -124,7 +126,7 @@ def _compute_state(
     recording.done(run, at, "state", outcome, made, nbytes=written.nbytes if written else 0)
     if written is None:
         return NodeState.as_is(learned) if made.parcel is None else NodeState.packed(made.parcel)
-    if found.recorded and not changed_itself(run, place, found, "fit"):
+    if found.recorded and not changed_itself(run, place, found, "fit", made.stays):
         tell_if_different(run, place, "state", before, written)
         if run.cache.write(place, written):
             _commit(run, place, "state", found, written, duration_ms=made.duration_ms)
@@ -159,6 +161,8 @@ def _forward(run: Run, at: int, inputs: Any) -> VirtualValue:
     found = forward_key(run, at)
     if run.store is None:
         x = inputs(run, at)
+        if run.placement is None:
+            return compute_output(run, at, found, x, seat=None, outcome="computed")
         with turn_of(run, at) as seat:
             return compute_output(run, at, found, x, seat=seat, outcome="computed")
     fixed = run.fixed.get(run.site(at)) if run.fixed else None
@@ -236,7 +240,11 @@ def compute_output(
     )
     value.unhashable = written is None
     run.refreshed.add((run.site(at), "output"))
-    if written is not None and found.recorded and not changed_itself(run, place, found, "forward"):
+    if (
+        written is not None
+        and found.recorded
+        and not changed_itself(run, place, found, "forward", made.stays)
+    ):
         if found.key is not None:
             tell_if_different(run, place, "output", run.cache.lookup(found.key), written)
         keeps = run.keeps_output(place, nbytes, made.duration_ms)
@@ -297,11 +305,7 @@ def _written(run: Run, place: int, made: Made) -> Encoded | Parcel | None:
     if made.parcel is not None:
         if made.parcel.form == "frame":
             return made.parcel
-        run.notices.not_kept(
-            place,
-            f"nothing says how to write it down ({made.told}; it came as a pickle). Register a "
-            "codec: soma.codec(kind, type, dump=..., load=...)",
-        )
+        run.notices.not_kept(place, made.why or f"a {made.told} has no codec")
         return None
     try:
         encoded = encode(made.found)

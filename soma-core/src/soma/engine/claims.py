@@ -15,7 +15,7 @@ from types import TracebackType
 
 from soma._notices import tell
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["Claim", "Claims", "leave_claims"]
 
 _WAIT_S = 0.1
 """A signal may be delivered to another thread, and this one then sees it when it wakes up."""
@@ -59,6 +59,12 @@ class Claims:
         with self._changed:
             return any(one.owner == me for one in self._held.values())
 
+    def _leave(self, thread: int) -> None:
+        with self._changed:
+            for claim in [one for one in self._held.values() if one.owner == thread]:
+                del self._held[claim.key]
+            self._changed.notify_all()
+
     def _take(self, claim: Claim) -> None:
         """Wait until the key is free and take it; or go on without, where one is held already."""
         me = threading.get_ident()
@@ -84,6 +90,17 @@ class Claims:
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
+
+
+def leave_claims() -> None:
+    """Let go of whatever this thread holds, in every store of this process.
+
+    For a thread that is about to wait for something which somebody may have who waits for a claim:
+    at worst the same is then computed twice.
+    """
+    me = threading.get_ident()
+    for claims in list(_all):
+        claims._leave(me)  # noqa: SLF001  # the room's own
 
 
 def _after_fork() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from soma.engine.parcels import Parcel
+from soma.identity import Identity
 
 __all__ = ["Action", "Done", "Given", "Placement", "Seat"]
 
@@ -29,6 +30,8 @@ class Action:
     node: str
     filter: Any
     """The filter or function itself; it travels when the process does not have it."""
+    identity: Identity | None = None
+    """What it is here, so that it can be refused where it is something else; None: nobody knows."""
     what: Literal["fit", "forward"]
     x: Given
     y: Parcel | None = None
@@ -57,6 +60,12 @@ class Done:
     """Type and size in words."""
     took_ms: float
     """What the call alone took, in milliseconds."""
+    why: str = ""
+    """Why it came as a pickle, where it did."""
+    inside: bool = False
+    """Whether the call has set private attributes of the filter."""
+    stays: tuple[str, ...] = ()
+    """Attributes that the call has set and that cannot travel back."""
 
 
 class Seat(Protocol):
@@ -92,7 +101,7 @@ class Placement(Protocol):
         """How many processes there may be."""
 
     def where(self, place: int) -> str:
-        """Return in words where a node runs; empty where it runs here."""
+        """Return in words in which other process a node runs; empty where it runs here."""
 
     def turn(self, place: int, stopped: Callable[[], bool]) -> AbstractContextManager[Seat]:
         """Wait for a process that may run a node, and hold it.

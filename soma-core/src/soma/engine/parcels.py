@@ -32,6 +32,8 @@ class Parcel:
     """Content hash of the frame, in hexadecimal; empty where it was not taken."""
     pickled: bool = False
     """Whether some of the frame was written with pickle."""
+    why: str = ""
+    """Of a pickle: why there is no frame."""
 
     @property
     def nbytes(self) -> int:
@@ -40,7 +42,20 @@ class Parcel:
 
     def hash(self) -> str:
         """Return the content hash of a frame; empty for a pickle, which has none."""
-        return self.digest or (hash_parts(*self.blob.frame()) if self.form == "frame" else "")
+        if self.digest or self.form == "pickle":
+            return self.digest
+        header, *buffers = self.blob.parts()
+        return hash_parts(header, [memoryview(one) for one in buffers])
+
+    def abroad(self) -> Parcel:
+        """Return the value as bytes that another process can read.
+
+        A frame names the class of an Enum and does not hold it, and nobody else has that of a
+        script: then it is a pickle, in which the class goes by value.
+        """
+        if self.form == "pickle" or b"__main__" not in self.blob.header:
+            return self
+        return _pickled(self.open(), self.why)
 
     def open(self) -> Any:
         """Return the value as an object of the caller's own.
@@ -81,10 +96,10 @@ def pack(value: Any, *, hashed: bool = False) -> Parcel:
             raise NotSendable(
                 f"it is Opaque, and exists only in the process that made it ({error})"
             ) from None
-        return _pickled(value)
+        return _pickled(value, str(error))
 
 
-def _pickled(value: Any) -> Parcel:
+def _pickled(value: Any, why: str) -> Parcel:
     try:
         raw, views = dumps(value)
     except Exception as error:
@@ -93,4 +108,4 @@ def _pickled(value: Any) -> Parcel:
             f"nothing says how to write a {name} down, and it cannot be pickled: {error}. "
             "Register a codec: soma.codec(kind, type, dump=..., load=...)"
         ) from error
-    return Parcel("pickle", Blob(raw, views))
+    return Parcel("pickle", Blob(raw, views), why=why)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import Any
 
 from soma.engine import recording
 from soma.engine.calls import add_note
+from soma.engine.claims import leave_claims
 from soma.engine.elsewhere import Action, Done, Given, Seat
 from soma.engine.node_keys import NodeKey, options_of, rng_key
 from soma.engine.parcels import Parcel
@@ -15,21 +17,50 @@ from soma.engine.recording import Made
 from soma.engine.run import Run
 from soma.engine.states import NodeState
 from soma.engine.values import NOT_IN_HAND
-from soma.errors import NotSendable
+from soma.errors import CacheConfigError, Nameless, NotSendable
+from soma.identity import Identity
 
 __all__ = ["Made", "fit_elsewhere", "forward_elsewhere", "turn_of"]
 
 _HERE: AbstractContextManager[None] = nullcontext()
 
 
-def turn_of(run: Run, at: int) -> AbstractContextManager[Seat | None]:
+def turn_of(run: Run, at: int, what: str = "output") -> AbstractContextManager[Seat | None]:
     """Wait for the process in which a node runs; at once, and None, where that is this one.
 
-    Waited for before a claim is taken, so that whoever holds a claim waits for nobody's turn.
+    Waited for before a claim is taken, so that whoever holds a claim waits for nobody's turn. A
+    node that runs a graph of its own, and holds a claim for itself, lets go of it.
     """
     if run.placement is None or not run.placed(at):
         return _HERE
-    return run.placement.turn(run.node[at], lambda: run.stopped)
+    leave_claims()
+    return _Turn(run, at, what, run.placement.turn(run.node[at], lambda: run.stopped))
+
+
+class _Turn:
+    """A turn that says which node it was waited for, where it cannot be had."""
+
+    __slots__ = ("_at", "_run", "_turn", "_what")
+
+    def __init__(self, run: Run, at: int, what: str, turn: AbstractContextManager[Seat]) -> None:
+        self._run, self._at, self._what, self._turn = run, at, what, turn
+
+    def __enter__(self) -> Seat:
+        try:
+            return self._turn.__enter__()
+        except BaseException as error:
+            if not self._run.stopped:
+                add_note(error, self._run, self._at, "fit" if self._what == "state" else "forward")
+                recording.failed(self._run, self._at, self._what, error)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._turn.__exit__(kind, error, trace)
 
 
 def fit_elsewhere(
@@ -42,6 +73,7 @@ def fit_elsewhere(
     action = Action(
         node=run.program.ids[place],
         filter=run.program.filters[place],
+        identity=_identity(run, place, found),
         what="fit",
         x=x,
         y=_sendable(run, at, seat, "y", run.y.take_packed),
@@ -59,12 +91,11 @@ def forward_elsewhere(run: Run, at: int, found: NodeKey, x: Given, *, seat: Seat
     place = run.node[at]
     traits = run.program.traits[place]
     learned = run.state_of(at) if traits.trainable else None
-    state = None
-    if learned is not None and learned.shown:
-        state = _sendable(run, at, seat, "its state", learned.pack)
+    state = None if learned is None else _sendable(run, at, seat, "its state", learned.pack)
     action = Action(
         node=run.program.ids[place],
         filter=run.program.filters[place],
+        identity=_identity(run, place, found),
         what="forward",
         x=x,
         state=state,
@@ -74,6 +105,16 @@ def forward_elsewhere(run: Run, at: int, found: NodeKey, x: Given, *, seat: Seat
         hashed=run.store is not None,
     )
     return _made(_run(run, at, seat, action), seat)
+
+
+def _identity(run: Run, place: int, found: NodeKey) -> Identity | None:
+    """Return what a node is, also where its calls have no keys; None where nothing says so."""
+    if found.identity is not None:
+        return found.identity
+    try:
+        return run.program.identity(place).read()
+    except (CacheConfigError, Nameless):
+        return None
 
 
 def _run(run: Run, at: int, seat: Seat, action: Action) -> Done:
@@ -93,7 +134,16 @@ def _made(done: Done, seat: Seat) -> Made:
         found = None
     elif done.empty:
         found = {}
-    return Made(found, done.took_ms, done.parcel, done.summary, seat.name)
+    return Made(
+        found,
+        done.took_ms,
+        parcel=done.parcel,
+        told=done.summary,
+        worker=seat.name,
+        why=done.why,
+        inside=done.inside,
+        stays=done.stays,
+    )
 
 
 def _sendable(run: Run, at: int, seat: Seat, what: str, pack: Callable[[], Parcel]) -> Parcel:

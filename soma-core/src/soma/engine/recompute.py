@@ -24,8 +24,9 @@ from soma.engine.elsewhere import Given
 from soma.engine.node_keys import Claimed, forward_key
 from soma.engine.parcels import Parcel
 from soma.engine.run import Run
-from soma.engine.values import NOT_IN_HAND, VirtualValue, read_value
+from soma.engine.values import NOT_IN_HAND, VirtualValue, read_value, shared_parcel
 from soma.errors import NotSendable
+from soma.frame import names_codec
 
 __all__ = ["Changed", "Inputs"]
 
@@ -61,7 +62,7 @@ class Inputs:
         sources = run.before[at]
         if sources:
             self.ensure(run, sources)
-        where = run.placed(at)
+        where = "" if run.placement is None else run.placed(at)
         if where:
             return _packed(run, at, where)
         return _gathered(run, at) if sources else run.x.take()
@@ -177,6 +178,11 @@ def _is_here(run: Run, at: int) -> bool:
         return True
     if run.store is None or not value.digest:
         return False
+    if run.placement is not None:  # whose takers may want nothing but the bytes
+        parcel = shared_parcel(run.store, value.digest)
+        if parcel is not None and not names_codec(parcel.blob.header):
+            value.give_packed(parcel)
+            return True
     found = read_value(run.store, value.digest)
     if found is NOT_IN_HAND:
         return False

@@ -48,8 +48,12 @@ def fit(
     shuffle: Any = False,
     warm_start: bool = False,
     refresh: Any = (),
+    anywhere: bool = False,
 ) -> dict[str, NodeState]:
     """Fit every node that learns.
+
+    With ``anywhere`` each node runs in this process where ``placement`` places it nowhere else,
+    whatever target it names: it is the process that somebody has sent the whole program to.
 
     Returns:
         Node id -> its new state. Nothing of the caller's is changed but the report, which is
@@ -76,6 +80,7 @@ def fit(
             warm_start=warm_start,
             refresh=checks.check_refresh(program, refresh),
         )
+        _check_targets(program, placement, anywhere=anywhere)
         run = _done(program, store, call, report, bus=bus, placement=placement)
         return {**_of_arms_not_taken(program, call, run.states), **run.states}
 
@@ -91,6 +96,7 @@ def forward(
     placement: Placement | None = None,
     seed: Any = None,
     refresh: Any = (),
+    anywhere: bool = False,
     wants: Literal["objects", "parcels"] = "objects",
 ) -> Any:
     """Run every node.
@@ -105,6 +111,7 @@ def forward(
         placement: which nodes run in other processes.
         seed: the seed, if there is one.
         refresh: nodes to be computed anew.
+        anywhere: as in ``fit``.
         wants: ``"parcels"`` for a dict of leaf id -> ``Parcel``, or the hash alone of what the
             store has, which is then not read.
 
@@ -130,6 +137,7 @@ def forward(
             refresh=checks.check_refresh(program, refresh),
             packed=wants == "parcels",
         )
+        _check_targets(program, placement, anywhere=anywhere)
         results = _done(program, store, call, report, bus=bus, placement=placement).results
         if wants == "parcels":
             return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
@@ -182,6 +190,11 @@ def _of_arms_not_taken(
     )
 
 
+def _check_targets(program: Program, placement: Placement | None, *, anywhere: bool) -> None:
+    if not anywhere:
+        checks.check_targets(program, () if placement is None else placement.targets)
+
+
 def _done(
     program: Program,
     store: ActionStore | None,
@@ -192,7 +205,6 @@ def _done(
     placement: Placement | None,
 ) -> Run:
     """Run what was asked for; what is refused before that is no run, and has no events."""
-    checks.check_targets(program, () if placement is None else placement.targets)
     if store is not None:
         checks.check_cached(program)
         _read_identities(program)

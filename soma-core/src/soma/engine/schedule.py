@@ -71,9 +71,10 @@ class _Schedule:
         self.graph_run = run
         self.inputs = inputs
         program = run.program
+        self.known_slow = program.slow
         if run.placement is not None:  # what takes a process of its own is worth a thread
             placed = map(run.placement.where, range(len(program.ids)))
-            program.slow.update(place for place, where in enumerate(placed) if where)
+            self.known_slow = program.slow | {at for at, where in enumerate(placed) if where}
         self.unfolding = Unfolding(run) if program.controls else None
         self.waiting = list(program.waiting)
         # Taken from the end, so that what is nearest to its last taker runs first.
@@ -91,7 +92,7 @@ class _Schedule:
         clock, run, inputs = self.graph_run.call.clock, self.graph_run, self.inputs
         ready, waiting, after = self.ready, self.waiting, run.program.after
         node, unfolding = run.node, self.unfolding
-        known_slow, slow_s, began = run.program.slow, 0.0, clock()
+        known_slow, slow_s, began = self.known_slow, 0.0, clock()
         may_wait = not in_callback()
         now = began
         while ready:
@@ -119,7 +120,7 @@ class _Schedule:
             started, now = now, clock()
             if now - started > SLOW_S:
                 slow_s += now - started
-                run.program.slow.add(node[at])
+                self._was_slow(node[at])
             if unfolding is not None:
                 ready += unfolding.finish(at)
                 continue
@@ -212,11 +213,16 @@ class _Schedule:
     def _count(self, at: int, took_s: float) -> None:
         if took_s > SLOW_S:
             self.slow += 1
-            self.graph_run.program.slow.add(self.graph_run.node[at])
+            self._was_slow(self.graph_run.node[at])
         self.finished += 1
         if self.finished == _WINDOW:
             self.calm = self.slow < _SLOW_IN_WINDOW
             self.finished = self.slow = 0
+
+    def _was_slow(self, place: int) -> None:
+        run = self.graph_run
+        if run.placement is None or not run.placement.where(place):  # there all are slow
+            run.program.slow.add(place)
 
     def _finish(self, at: int, error: BaseException | None) -> None:
         if error is not None:

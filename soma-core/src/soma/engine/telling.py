@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from soma.contracts import ActionRecord
@@ -15,16 +16,28 @@ from soma.identity import differences
 __all__ = ["changed_itself", "tell_if_different", "tell_learned_inside"]
 
 
-def changed_itself(run: Run, place: int, found: NodeKey, phase: str) -> bool:
-    """Say whether the call changed the node's own config: then its result is not its key's."""
+def changed_itself(
+    run: Run, place: int, found: NodeKey, phase: str, stays: Collection[str] = ()
+) -> bool:
+    """Say whether the call changed the node's own config: then its result is not its key's.
+
+    Args:
+        run: the run.
+        place: the node.
+        found: the key of the call.
+        phase: ``"fit"`` or ``"forward"``.
+        stays: attributes that it has set in another process and that could not come back.
+    """
     then = found.identity
     if then is None:
         return False
     try:
         now = run.identity_of(place)
-        if now is None or now.config == then.config:
+        public = [one for one in stays if one[:1] != "_"]
+        if now is None or (now.config == then.config and not public):
             return False
-        changed = [one for one in differences(then, now) if one.startswith("attribute ")]
+        changed = [f"attribute {one} is new" for one in public]
+        changed += [one for one in differences(then, now) if one.startswith("attribute ")]
     except CacheConfigError as error:  # it gained something that has no hash
         changed = [str(error).partition(": ")[2].partition(". Prefix")[0]]
     id_, label = run.program.ids[place], run.program.traits[place].label

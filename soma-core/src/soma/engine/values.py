@@ -136,6 +136,11 @@ class VirtualValue:
             self._opaque = type(found) is Opaque
             self._object = found
 
+    def give_packed(self, parcel: Parcel) -> None:
+        """Put its bytes in hand again."""
+        with self._lock:
+            self._parcel = parcel
+
     def take_over(self, other: VirtualValue) -> None:
         """Put what another has in hand here: it is the same value, and the other is done with."""
         with self._lock:

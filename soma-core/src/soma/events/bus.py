@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,7 @@ from soma._notices import tell
 from soma.errors import InvalidInput, describe_error, shown
 from soma.events.base import Event
 
-__all__ = ["MAX_GENERATIONS", "Bus", "Subscription", "in_callback"]
+__all__ = ["MAX_GENERATIONS", "Bus", "Subscription", "calling_back", "in_callback"]
 
 MAX_GENERATIONS = 100
 """How long a chain of events may be that callbacks emit in answer to events, included."""
@@ -110,11 +111,34 @@ class _Here(threading.local):
 
 _here = _Here()
 """How many callbacks the present thread is in, of whatever bus."""
+_answering: ContextVar[bool] = ContextVar("soma_answering", default=False)
+"""Whether this is a callback of something else than a bus."""
 
 
 def in_callback() -> bool:
     """Say whether this thread is in a callback: then others may wait for it, and it for nobody."""
-    return _here.depth > 0
+    return _here.depth > 0 or _answering.get()
+
+
+class calling_back:  # noqa: N801  # used as a statement: with calling_back()
+    """While it lasts, this thread is in a callback, though no bus calls it.
+
+    Of the context and not of the thread: what is stopped in the middle leaves nothing behind where
+    it ran in a context of its own.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before: Token[bool] = _answering.set(True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _answering.reset(self._before)
 
 
 class Bus:

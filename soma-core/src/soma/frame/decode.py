@@ -18,6 +18,7 @@ from typing import Any
 from soma.codecs import read_kind
 from soma.errors import CodecError, FrameError, SomaError, describe_error, shown
 from soma.frame.encode import encode
+from soma.frame.enums import find_enum
 from soma.frame.layout import FLAG_PICKLE, MAX_NESTING, Parsed, parse, parse_pieces
 from soma.frame.tokens import PACKED_ITEMS, Code
 
@@ -283,16 +284,17 @@ def _enum(reader: _Reader, module: str, name: str, member: str | None) -> Any:
 
 def _member_of(module: str, name: str, member: str | None, value: Any) -> Any:
     """Find the member, importing nothing; its value must be what it was."""
-    cls: Any = sys.modules.get(module)
-    if cls is None:
+    cls = find_enum(module, name)
+    if cls is None and module not in sys.modules:
         raise FrameError(
             f"This frame holds a member of {module}.{name}, and {module} is not imported here: "
             f"import {module}, then read it again"
         )
-    for part in name.split("."):
-        cls = vars(cls).get(part) if hasattr(cls, "__dict__") else None
     if not (isinstance(cls, type) and issubclass(cls, enum.Enum)):
-        raise FrameError(f"This frame holds a member of {module}.{name}, which is no Enum here")
+        raise FrameError(
+            f"This frame holds a member of {module}.{name}, which is no Enum here. Define it in a "
+            "module that every process can import"
+        )
     found = cls.__members__.get(member or "")
     if found is None and issubclass(cls, enum.Flag):
         found = cls(value)

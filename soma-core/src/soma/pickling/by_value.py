@@ -20,26 +20,38 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property, lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from pickle import PickleBuffer
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
-from soma.identity.names import is_foreign
+from soma.identity.names import is_foreign, is_reachable
 
 __all__ = ["Pickler"]
 
 _DEFINITIONS = (FunctionType, type, ModuleType)
+_LruCache = type(lru_cache(len))
+_NOWHERE = "<dynamic-code>"
+"""What cloudpickle calls every file."""
 
 _memo: dict[tuple[str, ...], dict[str, Any]] = {}
 """Working folder and ``sys.path`` -> modules that were found there; of the latest alone."""
 _lock = threading.Lock()
 _lent: Counter[str] = Counter()
 """Name of a module -> how many pickles that are being written send it by value."""
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  # a thread that did not come along may have held it
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
@@ -78,10 +90,34 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is unty
             return getattr, (sys, "stdout" if obj is sys.stdout else "stderr")
         elif issubclass(cls, io.TextIOWrapper):  # cloudpickle would send what is in the file
             raise TypeError(f"cannot pickle {cls.__name__!r} object")
+        reduced = self._wrapper(obj)
+        if reduced is not NotImplemented:
+            return reduced
         reduced = super().reducer_override(obj)
         if reduced is not NotImplemented:
             self.by_value[id(obj)] = obj
+            if issubclass(cls, type) and "__slots__" in vars(obj):
+                return _with_slots(obj, reduced)
         return reduced
+
+    def _wrapper(self, obj: Any) -> Any:
+        """Return how what wraps a function is written, where that goes by value."""
+        cls = type(obj)
+        if cls is CodeType:  # with the file that it came from, which tracebacks show
+            kind, parts = self.dispatch_table[cls](obj)
+            return kind, tuple(obj.co_filename if one == _NOWHERE else one for one in parts)
+        if cls is cached_property:
+            return make_cached_property, (obj.func, obj.attrname)
+        if cls is _LruCache and not self._goes_by_path(obj):
+            settings = obj.cache_parameters()
+            return make_lru_cache, (obj.__wrapped__, settings["maxsize"], settings["typed"])
+        return NotImplemented
+
+    def _goes_by_path(self, obj: Any) -> bool:
+        module = getattr(obj, "__module__", None)
+        if type(module) is not str or module == "__main__" or not is_reachable(obj):
+            return False
+        return self._is_importable(module)
 
     def _borrow(self, obj: Any) -> None:
         """Have what lies in a module that the other process cannot import go by value."""
@@ -128,8 +164,34 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is unty
         return _is_same(module, spec)
 
 
+def make_lru_cache(function: Any, maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001  # as pickle calls it
+    """Return a function with an empty cache around it."""
+    return lru_cache(maxsize, typed)(function)
+
+
+def make_cached_property(function: Any, name: str | None) -> Any:
+    """Return the property that a class has under a name."""
+    made: Any = cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _with_slots(cls: type, reduced: Any) -> Any:
+    """Have a class made again with its slots, which cloudpickle leaves to ``__dict__``."""
+    make, arguments, *rest = reduced
+    if getattr(make, "__name__", "") != "_make_skeleton_class":
+        return reduced
+    kind, name, bases, given, *others = arguments
+    given = {**given, "__slots__": vars(cls)["__slots__"]}
+    return (make, (kind, name, bases, given, *others), *rest)
+
+
 def _found_before() -> dict[str, Any]:
-    place = (os.getcwd(), *sys.path)  # noqa: PTH109  # asked for every pickle: it must be quick
+    try:
+        here = os.getcwd()  # noqa: PTH109  # asked for every pickle: it must be quick
+    except OSError:  # it was removed
+        here = ""
+    place = (here, *map(str, sys.path))
     found = _memo.get(place)
     if found is None:
         _memo.clear()

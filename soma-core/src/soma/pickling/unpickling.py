@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from soma.frame.enums import note_enum
+
 __all__ = ["loads"]
 
 _foreign: WeakSet[type] = WeakSet()
@@ -51,6 +53,7 @@ def _noting_new(make: Callable[..., type]) -> Callable[..., type]:
         made = make(*args)
         if is_new:
             _foreign.add(made)
+            note_enum(made)
         return made
 
     return make_noting

@@ -21,26 +21,22 @@ from soma import engine
 from soma.contracts import FitReport, Gradients, Ref
 from soma.engine import NodeState, RunReport
 from soma.engine.loading import load_states
-from soma.errors import InvalidInput, SessionError, did_you_mean, shown
+from soma.errors import InvalidInput, SessionError, shown
+from soma.sessions.alone import OneAtATime
 from soma.sessions.capabilities import missing
 from soma.sessions.program import Program
 from soma.sessions.shelf import Shelf
 from soma.values import States
 
 __all__ = [
-    "FIT_OPTIONS",
     "BaseSession",
-    "check_fit_options",
     "check_program",
     "metrics_of",
     "shown_states",
 ]
 
-FIT_OPTIONS = ("epochs", "batch_size", "shuffle", "warm_start", "refresh")
-"""What ``options`` of a fit may name; they mean what they mean in ``Graph.fit``."""
 
-
-class BaseSession(ABC):
+class BaseSession(OneAtATime, ABC):
     """A session that can do nothing yet. A subclass fits and forwards, and says what else it can.
 
     Args:
@@ -51,6 +47,7 @@ class BaseSession(ABC):
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, name: str, program: Program) -> None:
+        super().__init__()
         self.name = name
         self.id = os.urandom(8).hex()
         """No other session has it; a Ref names it."""
@@ -267,21 +264,6 @@ def check_program(program: Any) -> Program:
     if not isinstance(program, Program):
         raise InvalidInput(f"open takes what g.program() returns, not {shown(program)}")
     return program
-
-
-def check_fit_options(options: Any) -> dict[str, Any]:
-    """Return fit options by name; the engine looks at what they say.
-
-    Raises:
-        InvalidInput: it is no mapping, or names an option that there is not.
-    """
-    if not isinstance(options, Mapping):
-        raise InvalidInput(f"options is a dict of fit options by name, not {shown(options)}")
-    for name in options:
-        if name not in FIT_OPTIONS:
-            near = did_you_mean(str(name), FIT_OPTIONS)
-            raise InvalidInput(f"There is no fit option {shown(name)}.{near}")
-    return dict(options)
 
 
 def metrics_of(report: RunReport) -> dict[str, float]:

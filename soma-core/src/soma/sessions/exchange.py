@@ -16,7 +16,17 @@ from soma.engine import NodeState
 from soma.engine.blobs import Blob
 from soma.engine.parcels import Parcel
 from soma.engine.values import read_frame
-from soma.events import make_event
+from soma.errors import describe_error
+from soma.events import (
+    Event,
+    NodeCompleted,
+    NodeFailed,
+    NodeStarted,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    make_event,
+)
 from soma.events.bus import Bus
 from soma.sessions.calls import Child
 from soma.sessions.place import Place
@@ -55,8 +65,9 @@ class Exchange:
         self._shelf = shelf
         self._bus = bus
         self._before = states
-        self._has = place.has(child)
+        self._has = place.borrow(child)
         self._server = None if asked is None else StoreServer(asked, child.tell, child.name)
+        self._announced = _Announced()
         self._received: list[Blob] = []
         self.blobs: list[Blob] = []
         self.fields: dict[str, Any] = {
@@ -78,6 +89,9 @@ class Exchange:
             answer = self._place.request(
                 self._child, kind, self.fields, self.blobs, during=during, handlers=handlers
             )
+        except BaseException as error:
+            self._announced.fail(self._bus, error)
+            raise
         finally:
             if server is not None:
                 server.close()
@@ -89,7 +103,7 @@ class Exchange:
     def done(self, states: Mapping[str, NodeState]) -> None:
         """Note what the process has now."""
         self._has.states = states
-        self._place.knows(self._child, self._has)
+        self._place.give_back(self._child, self._has)
 
     def parcel(self, told: Mapping[str, Any], store: ActionStore | None) -> Parcel | None:
         """Return what the process tells of; None where a store had it and it is gone."""
@@ -114,7 +128,7 @@ class Exchange:
         gone = [id_ for id_, parcel in parcels.items() if parcel is None]
         if gone:  # the store has let go of them already
             again = self._place.request(
-                self._child, "recall", {"ids": gone}, [], during="fit, at its end", handlers={}
+                self._child, "recall", {"ids": gone}, [], during="fit, at its end"
             )
             parcels |= {id_: get_parcel(one, again.blobs) for id_, one in again.fields["states"]}
         return {id_: self._state(id_, one, parcels.get(id_)) for id_, one in told}
@@ -127,4 +141,41 @@ class Exchange:
         return NodeState.packed(parcel, loaded=told["loaded"])
 
     def _heard(self, message: Message) -> None:
-        self._bus.emit(make_event(message.fields["event"], {}))
+        event = make_event(message.fields["event"], {})
+        self._announced.add(event)
+        self._bus.emit(event)
+
+
+class _Announced:
+    """What listeners have heard of a run and its nodes, so that it has an end in any case."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        """The run that has begun and not ended."""
+        self._nodes: dict[tuple[Any, ...], NodeStarted] = {}
+        """What has begun and not ended."""
+
+    def add(self, event: Event) -> None:
+        """Note what has begun, and what has ended."""
+        if isinstance(event, RunStarted):
+            self._run = event.run_id
+        elif isinstance(event, RunCompleted | RunFailed):
+            self._run = ""
+        elif isinstance(event, NodeStarted):
+            self._nodes[event.node_id, event.what, event.passes] = event
+        elif isinstance(event, NodeCompleted | NodeFailed):
+            self._nodes.pop((event.node_id, event.what, event.passes), None)
+
+    def fail(self, bus: Bus, error: BaseException) -> None:
+        """Say that what has begun has failed: the process is in no state to say it any more."""
+        run, self._run = self._run, ""
+        if not run or not bus.listening:
+            return
+        text = describe_error(error)
+        for one in self._nodes.values():
+            bus.emit(
+                NodeFailed(
+                    run_id=run, node_id=one.node_id, what=one.what, error=text, passes=one.passes
+                )
+            )
+        bus.emit(RunFailed(run_id=run, error=text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MemberDescriptorType
 from typing import Any
 
 __all__ = ["take_home"]
@@ -26,4 +27,4 @@ def take_home(node: Any, attributes: Mapping[str, Any], removed: Iterable[str] =
 
 
 def _is_slot(node: Any, name: str) -> bool:
-    return any(name in vars(cls).get("__slots__", ()) for cls in type(node).__mro__)
+    return any(isinstance(vars(cls).get(name), MemberDescriptorType) for cls in type(node).__mro__)

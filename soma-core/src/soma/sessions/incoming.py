@@ -19,7 +19,17 @@ from typing import Any
 
 import cbor2
 
-__all__ = ["Incoming", "Outline", "Parts", "read_fields", "write_fields", "write_preamble"]
+from soma.engine.blobs import Blob
+
+__all__ = [
+    "Incoming",
+    "Outline",
+    "Parts",
+    "blobs_of",
+    "read_fields",
+    "write_fields",
+    "write_preamble",
+]
 
 Outline = tuple[int, list[int], bool]
 """Of a blob: bytes of its header, bytes of its buffers, whether these lie in a file."""
@@ -169,6 +179,29 @@ class Incoming:
                 if not _CLOEXEC:  # not Linux
                     for fd in found:
                         os.set_inheritable(fd, False)  # noqa: FBT003  # its name says it
+
+
+def blobs_of(parts: Parts) -> list[Blob]:
+    """Build the blobs of a message, which take its descriptors over."""
+    files = parts.files
+    files.reverse()
+    made, at = [], 0
+    try:
+        for head, sizes, in_file in parts.outlines:
+            header = bytes(parts.inline[at : at + head])
+            at += head
+            if in_file:
+                made.append(Blob.of_file(header, sizes, files.pop()))
+                continue
+            buffers = []
+            for size in sizes:
+                buffers.append(parts.inline[at : at + size])
+                at += size
+            made.append(Blob(header, buffers))
+    finally:
+        for fd in files:
+            os.close(fd)
+    return made
 
 
 def write_preamble(files: int, body: int, inline: int) -> bytes:

@@ -8,8 +8,6 @@ are done, and nobody takes what they make.
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
@@ -18,21 +16,21 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from soma import engine
 from soma.contracts import FitReport, WorkerInfo
-from soma.engine.calls import is_read_once
 from soma.engine.values import private_copy
-from soma.errors import InvalidInput, InvalidOutput, SessionCancelled, SessionError, shown
+from soma.errors import SessionCancelled, SessionError
 from soma.events.base import Event
-from soma.events.bus import Bus, in_callback
+from soma.events.bus import Bus, calling_back
 from soma.sessions.base import (
     BaseSession,
-    check_fit_options,
     check_program,
     metrics_of,
     shown_states,
 )
 from soma.sessions.cancelling import Cancellable, Cancelled
+from soma.sessions.checking import check_fit_options, check_function, check_returned
 from soma.sessions.machine import this_machine
 from soma.sessions.messages import Listener, messages_to
+from soma.sessions.private import private_program
 from soma.sessions.program import Program
 from soma.sessions.shelf import rows_of
 
@@ -53,12 +51,11 @@ class InProcessSession(BaseSession):
         self, name: str, program: Program, on_event: Callable[[Event], None] | None = None
     ) -> None:
         super().__init__(name, program)
-        self._turn = threading.Lock()
+        self._engine = private_program(program)
         self._call: Cancellable | None = None
         self._bus = Bus()
         if on_event is not None:
             self._bus.subscribe(on_event, plain=False)
-        _all.add(self)
 
     def fit(
         self,
@@ -75,7 +72,7 @@ class InProcessSession(BaseSession):
             wanted, report = self._wanted(seed), engine.new_report("fit")
             found = self._shelf.find(x, "x")
             states = engine.fit(
-                self._program.engine,
+                self._engine,
                 self._program.store,
                 x if found is None else found.packed(),
                 self._given(y, "y"),
@@ -83,6 +80,7 @@ class InProcessSession(BaseSession):
                 report=report,
                 bus=self._bus,
                 seed=wanted,
+                anywhere=True,
                 **check_fit_options(options),
             )
             brought = FitReport(
@@ -100,13 +98,14 @@ class InProcessSession(BaseSession):
 
         def work() -> Any:
             return engine.forward(
-                self._program.engine,
+                self._engine,
                 self._program.store,
                 self._given(x, "x"),
                 states=self._states,
                 report=engine.new_report("forward", run_id),
                 bus=self._bus,
                 seed=self._wanted(seed),
+                anywhere=True,
             )
 
         return self._alone("forward", work)
@@ -118,28 +117,25 @@ class InProcessSession(BaseSession):
 
         Args:
             fn: the function. ``soma.sessions.send_message`` in it reaches ``on_message``.
-            args: what it is given.
+            args: what it is given. What stands for a value that was put is that value.
             on_message: takes each message, and returns the answer to it.
 
         Raises:
-            InvalidInput: ``fn`` or ``on_message`` is no function.
+            InvalidInput: ``fn`` or ``on_message`` is no function, or a reference leads nowhere.
             InvalidOutput: it returned a generator or a coroutine.
             SessionCancelled: somebody has called ``cancel``.
             Exception: whatever the function or ``on_message`` raises.
         """
-        _check_function("fn", fn)
+        check_function("fn", fn)
         if on_message is not None:
-            _check_function("on_message", on_message)
+            check_function("on_message", on_message)
         listener = None if on_message is None else _copying(on_message)
 
         def work() -> Any:
+            given = [self._copied(one, f"argument {place}") for place, one in enumerate(args, 1)]
             with messages_to(listener):
-                found = fn(*map(private_copy, args))
-            if is_read_once(type(found)):
-                raise InvalidOutput(
-                    f"The function of a call returned a {type(found).__name__}, which can be read "
-                    "only once. Return its items in a list or an array"
-                )
+                found = fn(*given)
+            check_returned(found)
             return found
 
         return self._alone("call", work)
@@ -164,6 +160,11 @@ class InProcessSession(BaseSession):
         found = self._shelf.find(value, what)
         return value if found is None else found.packed()
 
+    def _copied(self, value: Any, what: str) -> Any:
+        """Return an argument of a function as an object of its own."""
+        found = self._shelf.find(value, what)
+        return private_copy(value) if found is None else found.open()
+
     def _alone(self, method: str, work: Callable[[], _T]) -> _T:
         """Do something when it is this call's turn, so that it can be cancelled."""
         self._check(method)
@@ -186,23 +187,14 @@ class InProcessSession(BaseSession):
             finally:
                 self._call = None
         finally:
-            self._turn.release()
+            self._release()
 
-    def _take_turn(self, method: str) -> None:
-        call = self._call
-        if call is not None and call in _under_way.get():
-            raise SessionError(
-                f"Session {self.name!r} is in the middle of a call, and {method} was called from "
-                "within that very call: do it when that is done, or open a second session"
-            )
-        if not self._turn.acquire(blocking=not in_callback()):
-            raise SessionError(
-                f"Session {self.name!r} is busy, and a callback cannot wait for its turn, as "
-                "others wait for the callback. Do it after the run"
-            )
+    def _is_within(self) -> bool:
+        call = self._call  # threads of the engine are within it as well
+        return call is not None and call in _under_way.get()
 
     def _after_fork(self) -> None:
-        self._turn = threading.Lock()
+        super()._after_fork()
         self._call = None
 
 
@@ -274,21 +266,11 @@ class InProcessRunner:
 
 def _copying(on_message: Callable[[Any], Any]) -> Listener:
     """Return a listener that gives each side a copy, as it would come from another process."""
-    return lambda message: private_copy(on_message(private_copy(message)))
 
+    def listen(message: Any) -> Any:
+        said = private_copy(message)
+        with calling_back():
+            answer = on_message(said)
+        return private_copy(answer)
 
-def _check_function(name: str, given: Any) -> None:
-    if not callable(given):
-        raise InvalidInput(f"{name} must be a function, not {shown(given)}")
-
-
-_all: weakref.WeakSet[InProcessSession] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """Forget whose turn it was: those threads did not come along."""
-    for session in list(_all):
-        session._after_fork()  # noqa: SLF001  # the room's own
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    return listen

@@ -3,13 +3,16 @@
     [local-1] epoch 3 of 10
 
 The child's stdout and stderr are one pipe, so that raw bytes of its libraries come out as well, and
-in order. Lines go to ``sys.stderr`` as it is when they come, which a notebook or a test may have
-replaced. Before the child is ready they are held back: they become part of the error if it fails.
+in order. A line ends where the next one begins, or where a progress bar writes over it, which it
+then does here as well. Lines go to ``sys.stderr`` as it is when they come, which a notebook or a
+test may have replaced. Before the child is ready they are held back: they become part of the error
+if it fails.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections import deque
@@ -22,6 +25,8 @@ _AT_ONCE = 1 << 20
 """Bytes after which others have their turn; a pipe holds 64 KiB."""
 _LONGEST = 1 << 20
 """Bytes after which an unfinished line is cut."""
+_LINE = re.compile(rb"([^\r\n]*)(\r?\n|\r(?=[^\n]))")
+"""Text and its end; a carriage return at the end of all may yet be half of an end."""
 _HELD = 200
 _SHOWN = 15
 
@@ -46,9 +51,11 @@ class Output:
         """Tell what has been printed; return whether more may come."""
         with self._lock:
             fresh, more = self._read()
-            *lines, self._unfinished = (self._unfinished + fresh).split(b"\n")
+            waiting = self._unfinished + fresh
+            lines = _LINE.findall(waiting)
+            self._unfinished = waiting[sum(len(text) + len(end) for text, end in lines) :]
             if len(self._unfinished) > _LONGEST:
-                lines.append(self._unfinished)
+                lines.append((self._unfinished, b"\n"))
                 self._unfinished = b""
             self._tell(lines)
             return more
@@ -58,8 +65,8 @@ class Output:
         with self._lock:
             self.pump()
             if self._unfinished:
-                line, self._unfinished = self._unfinished, b""
-                self._tell([line])
+                line, self._unfinished = self._unfinished.rstrip(b"\r"), b""
+                self._tell([(line, b"\n")])
 
     def release(self) -> None:
         """Tell what was held back; from now on everything is told as it comes."""
@@ -71,7 +78,7 @@ class Output:
         """Return the end of what was held back, as text below a sentence; or nothing."""
         with self._lock:
             lines = list(self._held or ())[-_SHOWN:]
-        return "".join(f"\n    {line}" for line in lines)
+        return "".join(f"\n    {line.rstrip()}" for line in lines)
 
     def close(self) -> None:
         """Tell the rest and give the descriptor back."""
@@ -102,8 +109,12 @@ class Output:
             size += len(piece)
         return b"".join(pieces), self.fd >= 0
 
-    def _tell(self, lines: list[bytes]) -> None:
-        texts = [line.decode("utf-8", "backslashreplace") for line in lines]
+    def _tell(self, lines: list[tuple[bytes, bytes]]) -> None:
+        texts = [
+            text.decode("utf-8", "backslashreplace") + ("\r" if end == b"\r" else "\n")
+            for text, end in lines
+            if text or end != b"\r"
+        ]
         if self._held is not None:
             self._held.extend(texts)
         else:
@@ -113,5 +124,5 @@ class Output:
         stream = sys.stderr
         if texts and stream is not None:
             with suppress(Exception):  # somebody else's stream
-                stream.write("".join(f"{self._mark}{text}\n" for text in texts))
+                stream.write("".join(f"{self._mark}{text}" for text in texts))
                 stream.flush()

@@ -32,11 +32,15 @@ def parts_of(program: Program) -> tuple[Part | None, ...]:
     """
     targets = _targets(program)
     home = list(range(len(program.ids)))
-    for blocks in _blocks(program.plan.root):
-        for one in blocks[1:]:
-            home[program.places[one]] = program.places[blocks[0]]
+    block = {
+        program.places[id_]: program.places[ids[0]]
+        for ids in _blocks(program.plan.root)
+        for id_ in ids
+    }
     for place, sources in enumerate(program.before):
-        if home[place] == place and len(sources) == 1 and _follows(program, place, targets):
+        if block.get(place, place) != place:
+            home[place] = home[block[place]]
+        elif len(sources) == 1 and _follows(program, place, targets):
             home[place] = home[sources[0]]
     members: dict[int, list[str]] = {}
     for place, first in enumerate(home):

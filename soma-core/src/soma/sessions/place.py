@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import monotonic, sleep
 from typing import Any
 
 from soma.engine import NodeState
@@ -19,8 +19,6 @@ from soma.sessions.wire import Message
 __all__ = ["Current", "Has", "Place"]
 
 _LEFT = "sessions that are gone"
-_BEGINS_S = 1.0
-"""How long a cancel waits for a call that is just about to begin."""
 
 
 @dataclass(slots=True)
@@ -33,28 +31,34 @@ class Has:
 
 
 class Current:
-    """One call, from when it waits for its turn."""
+    """One call of a session, from when it waits for its turn, and how it is cancelled.
 
-    __slots__ = ("cancelled", "child", "over")
+    Its requests end under a lock, so that a cancel never meets one of another session. One that
+    comes between two requests is seen when the next begins.
+    """
+
+    __slots__ = ("_cancelled", "_child", "_lock")
 
     def __init__(self) -> None:
-        self.cancelled = self.over = False
-        self.child: Child | None = None
-        """The process, when it is this call's turn there."""
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._child: Child | None = None
 
     def is_cancelled(self) -> bool:
         """Say whether nobody waits for it any more."""
-        return self.cancelled
+        return self._cancelled
 
     def cancel(self) -> None:
         """Stop it, from any thread."""
-        self.cancelled = True
-        deadline = monotonic() + _BEGINS_S
-        while self.child is not None and not self.over:
-            if self.child.unsettled or monotonic() > deadline:
-                self.child.cancel()
-                return
-            sleep(0.001)
+        self._cancelled = True
+        with self._lock:
+            if self._child is not None and self._child.call:
+                self._child.cancel(self._child.call)
+
+    def asks(self, child: Child | None) -> None:
+        """Note which process is being asked for something; None when that is over."""
+        with self._lock:
+            self._child = child
 
 
 class Place:
@@ -63,17 +67,22 @@ class Place:
     Args:
         member: the member.
         session: the id of the session.
+        name: what messages call the session.
     """
 
-    __slots__ = ("_child", "member", "session")
+    __slots__ = ("_child", "_left", "_name", "current", "member", "session")
 
-    def __init__(self, member: Member, session: str) -> None:
+    def __init__(self, member: Member, session: str, name: str) -> None:
         self.member = member
         self.session = session
+        self.current: Current | None = None
+        """The call that is under way, or waits for its turn at the member."""
+        self._name = name
         self._child: Child | None = None
+        self._left = False
         member.sessions += 1
 
-    def open(self, child: Child, name: str, sent: SentProgram) -> bool:
+    def open(self, child: Child, sent: SentProgram) -> bool:
         """Open the program in a process; return False where that has been done already.
 
         Raises:
@@ -84,21 +93,27 @@ class Place:
         if self.session in child.known:
             return False
         blobs = list[Blob]()
-        fields = {**child.surroundings(blobs), "session": self.session, **sent.put(blobs)}
+        fields = sent.put(blobs)
         self._child = child
-        child.request("open", fields, blobs, during=f"opening of session {name!r}")
-        child.known[self.session] = Has()
+        self.request(child, "open", fields, blobs, during=f"opening of session {self._name!r}")
+        self.give_back(child, Has())
+        if self._left:
+            raise SessionError(f"Session {self._name!r} was closed while its program was opened")
         return True
 
-    def has(self, child: Child) -> Has:
-        """Return what a process has. Until ``knows`` is called, it counts as having nothing."""
-        found: Has = child.known[self.session]
+    def borrow(self, child: Child) -> Has:
+        """Return what a process has. Until it is given back, it counts as having nothing."""
+        found: Has | None = child.known.get(self.session)
+        if found is None:
+            raise SessionError(f"Session {self._name!r} was closed in the middle of a call")
         child.known[self.session] = Has()
         return found
 
-    def knows(self, child: Child, has: Has) -> None:
-        """Note what a process has after a call."""
+    def give_back(self, child: Child, has: Has) -> None:
+        """Note what a process has after a call; where the session is gone, it is told to forget."""
         child.known[self.session] = has
+        if self._left:
+            self._forget(child)
 
     def request(
         self,
@@ -108,26 +123,39 @@ class Place:
         blobs: list[Blob],
         *,
         during: str,
-        handlers: Handlers,
+        handlers: Handlers | None = None,
     ) -> Message:
-        """Ask the process for something; meanwhile callbacks cannot ask it for another thing."""
+        """Ask the process for something; meanwhile callbacks cannot ask it for another thing.
+
+        Raises:
+            SessionCancelled: somebody has called ``cancel``, now or since the last request.
+            Exception: whatever ``Child.request`` raises.
+        """
+        current = self.current
+        fields = {**child.surroundings(blobs), **fields, "session": self.session}
+        stopped = None if current is None else current.is_cancelled
         self.member.turns.calling = True
         try:
+            if current is not None:
+                current.asks(child)
             return child.request(
-                kind,
-                {**child.surroundings(blobs), **fields, "session": self.session},
-                blobs,
-                during=during,
-                handlers=handlers,
+                kind, fields, blobs, during=during, handlers=handlers, stopped=stopped
             )
         finally:
+            if current is not None:
+                current.asks(None)
             self.member.turns.calling = False
 
     def leave(self) -> None:
         """The session is gone: the process is told when it is asked for something next."""
+        self._left = True
         self.member.sessions -= 1
         child = self._child
-        if child is not None and child.known.pop(self.session, None) is not None:
+        if child is not None:
+            self._forget(child)
+
+    def _forget(self, child: Child) -> None:
+        if child.known.pop(self.session, None) is not None:
             child.known.setdefault(_LEFT, []).append(self.session)
 
     def tell(self) -> None:

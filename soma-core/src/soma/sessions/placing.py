@@ -21,9 +21,10 @@ from typing import Any, Self
 
 from soma.contracts import WorkerInfo
 from soma.engine import Action, Done, Program
-from soma.errors import GraphError, InvalidInput, MissingCapability, shown
+from soma.errors import GraphError, InvalidInput, MissingCapability, SessionError, shown
 from soma.registry import default
 from soma.sessions.calls import Child
+from soma.sessions.changed import ChangedCode
 from soma.sessions.local import Member, Turn
 from soma.sessions.parts import Part, parts_of
 from soma.specs import RunnerSpec
@@ -117,7 +118,8 @@ class Workers:
         self.members = (*self.members, *members)
         self._runners.append((runner, own))
         if own:
-            weakref.finalize(self, runner.shutdown)
+            let_go = getattr(runner, "let_go", runner.shutdown)  # which must not wait here
+            weakref.finalize(self, let_go).atexit = False  # children are ended there anyway
         else:
             for one in members:
                 weakref.finalize(self, one.forget, self.owner)
@@ -131,9 +133,12 @@ class Workers:
 
     def at(self, target: str | None) -> tuple[Member, ...]:
         """Return the members that a target means; all where there is none."""
-        if target is None:
-            return self.members
-        return tuple(one for one in self.members if target == one.name or target in one.tags)
+        return tuple(one for one in self.members if self.means(one, target))
+
+    @staticmethod
+    def means(member: Member, target: str | None) -> bool:
+        """Say whether a target means a member."""
+        return target is None or target == member.name or target in member.tags
 
     def infos(self) -> list[WorkerInfo]:
         """Say what each of them is and has."""
@@ -166,9 +171,10 @@ class Workers:
         Raises:
             GraphError: nodes that train as one block have different targets.
         """
-        if self._parts is None or self._parts[0] is not program:
-            self._parts = (program, parts_of(program))
-        return self._parts[1]
+        known = self._parts
+        if known is None or known[0] is not program:
+            known = self._parts = (program, parts_of(program))
+        return known[1]
 
     def prefer(self, part: Part, members: Sequence[Member]) -> list[Member]:
         """Return members in the order in which a part would have them: where it was last, first."""
@@ -196,17 +202,20 @@ class Placing:
         self._workers = workers
         self.targets = workers.targets
         self.seats = len(workers.members)
+        self._members = workers.members
+        """Those there were when the call began; some may have been shut down since."""
         self._parts = workers.parts(program)
         words = {part: self._in_words(part) for part in dict.fromkeys(self._parts)}
         self._where = tuple(words[part] for part in self._parts)
         self._chosen: dict[Part, Member] = {}
         self._lock = threading.Lock()
         self._active: set[Child] = set()
+        self._cancelled = False
 
     def _in_words(self, part: Part | None) -> str:
         if part is None:
             return ""
-        members = self._workers.at(part.target)
+        members = self._at(part)
         if len(members) == 1:
             return repr(members[0].name)
         return f"a worker ({', '.join(repr(one.name) for one in members)})" if members else ""
@@ -221,16 +230,27 @@ class Placing:
         if part is None:
             raise GraphError("A node that runs here was asked to run elsewhere")
         chosen = self._chosen.get(part)
-        members = self._workers.prefer(part, self._workers.at(part.target))
-        return _Seated(self, part, Turn(members if chosen is None else [chosen], stopped))
+        members = self._workers.prefer(part, self._at(part))
+        if not members:
+            raise SessionError(f"No worker is left for node {part.ids[0]!r}: add one")
+        turn = Turn(members if chosen is None else [chosen], lambda: self._cancelled or stopped())
+        return _Seated(self, part, turn)
 
-    def enter(self, part: Part, member: Member, child: Child) -> Member:
-        """Note where a part has come to run; return where it shall, if another was quicker."""
+    def _at(self, part: Part) -> list[Member]:
+        means = self._workers.means
+        return [one for one in self._members if means(one, part.target)]
+
+    def enter(self, part: Part, member: Member, child: Child) -> None:
+        """Note where a part has come to run, so that what follows runs there as well."""
         with self._lock:
             self._active.add(child)
-            chosen = self._chosen.setdefault(part, member)
-            self._workers.remember(part, chosen)
-            return chosen
+            self._chosen.setdefault(part, member)
+            self._workers.remember(part, member)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._cancelled
 
     def leave(self, child: Child) -> None:
         """A process is no longer held by this call."""
@@ -244,6 +264,7 @@ class Placing:
 
     def cancel(self) -> None:
         """Stop what is under way; nobody waits for it."""
+        self._cancelled = True
         with self._lock:  # so that nobody lets go of one meanwhile, and another's call is hit
             for child in self._active:
                 child.cancel()
@@ -262,11 +283,11 @@ class _Seated:
     def __enter__(self) -> Self:
         self._child = self._turn.__enter__()
         try:
+            self.name, self.pid = self._child.name, self._child.pid
             self._placing.enter(self._part, self._turn.member, self._child)
         except BaseException as error:
-            self._turn.__exit__(type(error), error, None)
+            self.__exit__(type(error), error, None)
             raise
-        self.name, self.pid = self._child.name, self._child.pid
         return self
 
     def __exit__(
@@ -275,9 +296,21 @@ class _Seated:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._placing.leave(self._child)
-        self._turn.__exit__(kind, error, trace)
+        try:
+            self._placing.leave(self._child)
+        finally:
+            self._turn.__exit__(kind, error, trace)
 
     def run(self, action: Action) -> Done:
-        """Run one node."""
-        return self._turn.member.run(self._child, self._placing.owner, action)
+        """Run one node; in a process that has older modules than ours, after a new start."""
+        member, owner = self._turn.member, self._placing.owner
+        try:
+            return member.run(self._child, owner, action)
+        except ChangedCode:
+            if self._child.calls <= 1:
+                raise  # it has imported what lies on disk just now
+        self._placing.leave(self._child)
+        self._child = self._turn.start_again()
+        self._placing.enter(self._part, member, self._child)
+        self.name, self.pid = self._child.name, self._child.pid
+        return member.run(self._child, owner, action)

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from soma.engine.blobs import Blob
@@ -82,15 +82,29 @@ class ChildProcess:
         """Whether it runs and can be talked to."""
         return self._watched.alive and not self._connection.broken
 
-    def send(self, kind: str, fields: dict[str, Any], blobs: Sequence[Blob] = ()) -> None:
+    def send(
+        self,
+        kind: str,
+        fields: dict[str, Any],
+        blobs: Sequence[Blob] = (),
+        *,
+        give_up: Callable[[], bool] | None = None,
+    ) -> None:
         """Say something to it.
+
+        Args:
+            kind: what kind of message it is.
+            fields: what it says.
+            blobs: what goes with it.
+            give_up: asked now and then while it does not listen; True ends the wait.
 
         Raises:
             ValueError: the fields hold what CBOR cannot say; nothing was sent.
+            TimeoutError: ``give_up`` said so.
             SessionLost: it is gone; the message says how it ended.
         """
         try:
-            self._connection.send(kind, fields, blobs)
+            self._connection.send(kind, fields, blobs, give_up=give_up)
         except ConnectionError as error:
             raise self._lost(f"its connection broke: {error}") from None
 
@@ -145,6 +159,7 @@ class ChildProcess:
 
     def _lost(self, reason: str) -> SessionLost:
         """Return the error for a child that cannot be talked to; kill it where it still lives."""
+        _end_here_if_all_ends()
         if self._watched.alive:
             self._end(_END_S, reason)
         kind = MemoryExceeded if self._watched.exceeded else SessionLost
@@ -159,8 +174,23 @@ class ChildProcess:
 _all: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
+_leaving = False
+"""Whether the interpreter ends."""
+
+
+def _end_here_if_all_ends() -> None:
+    """Stay here for ever on a daemon thread of an interpreter that ends: nobody is left to tell.
+
+    What it lost is what that thread waited for, and an exception there would be printed.
+    """
+    while _leaving and threading.current_thread().daemon:
+        time.sleep(1)
+
+
 def _close_all() -> None:
     """Close all children when the interpreter ends: all are told before the first is waited for."""
+    global _leaving  # noqa: PLW0603  # once
+    _leaving = True
     children = [one for one in list(_all) if one.alive]
     for child in children:
         child._connection.shutdown()  # noqa: SLF001  # the class's own

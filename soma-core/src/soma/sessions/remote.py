@@ -10,28 +10,28 @@ not return, is lost with the process.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from soma import engine
-from soma.contracts import FitReport
+from soma.contracts import FitReport, Ref, Rows
 from soma.engine import NodeState
 from soma.engine.blobs import Blob
 from soma.engine.parcels import pack
-from soma.errors import InvalidInput, SessionError, shown
 from soma.events import Event
-from soma.events.bus import Bus, in_callback
+from soma.events.bus import Bus, calling_back
 from soma.sessions import travel
-from soma.sessions.base import BaseSession, check_fit_options, shown_states
+from soma.sessions.base import BaseSession, shown_states
 from soma.sessions.calls import Child
+from soma.sessions.checking import check_fit_options, check_function
 from soma.sessions.exchange import Exchange
 from soma.sessions.local import Member, Turn
-from soma.sessions.place import Current, Place
+from soma.sessions.place import Current, Has, Place
 from soma.sessions.program import Program
-from soma.sessions.sending import SentProgram, pack_or_say_where
+from soma.sessions.sending import SentProgram, given_field, pack_or_say_where
+from soma.sessions.shelf import rows_of
 from soma.sessions.wire import Message, get_parcel, put_parcel
 
 __all__ = ["ChildSession"]
@@ -64,14 +64,9 @@ class ChildSession(BaseSession):
         self._sent = SentProgram(program)
         self._inside: frozenset[str] = frozenset()
         """Nodes that have kept what they learned to themselves, in the process."""
-        self._place = Place(member, self.id)
+        self._place = Place(member, self.id, member.name)
         self._leave = weakref.finalize(self, self._place.leave)
         self._leave.atexit = False
-        self._turn = threading.Lock()
-        self._owner = 0
-        """The thread that is in a call; 0 where none is."""
-        self._current: Current | None = None
-        _all.add(self)
 
     def fit(
         self,
@@ -86,8 +81,8 @@ class ChildSession(BaseSession):
 
         def work(child: Child) -> FitReport:
             wanted, chosen = self._wanted(seed), check_fit_options(options)
-            states = self._fit_states(init)
-            call = self._begin(child, states)
+            states, found = self._fit_states(init), self._shelf.find(x, "x")
+            call = self._begin(child, states, self._bus)
             call.give("x", x)
             call.give("y", y)
             call.fields |= {"seed": wanted, "options": put_parcel(pack(chosen), call.blobs)}
@@ -102,7 +97,7 @@ class ChildSession(BaseSession):
             brought = FitReport(
                 states=shown_states(fitted),
                 metrics=answer.fields["metrics"],
-                rows=answer.fields["rows"],
+                rows=(rows_of(x) or 0) if found is None else found.rows,
             )
             self._states, self._seed = fitted, wanted
             return brought
@@ -114,8 +109,9 @@ class ChildSession(BaseSession):
 
         def work(child: Child) -> Any:
             report, wanted = engine.new_report("forward", run_id), self._wanted(seed)
-            for whole in (False, True):  # again, where the store has let go of an output meanwhile
-                call = self._begin(child, self._states)
+            # Again, and unheard, where the store has let go of an output meanwhile.
+            for whole, bus in ((False, self._bus), (True, Bus())):
+                call = self._begin(child, self._states, bus)
                 call.give("x", x)
                 call.fields |= {"seed": wanted, "run_id": report.run_id, "whole": whole}
                 answer = call.request("forward", f"forward of session {self.name!r}")
@@ -136,24 +132,26 @@ class ChildSession(BaseSession):
 
         Args:
             fn: the function. ``soma.sessions.send_message`` in it reaches ``on_message``.
-            args: what it is given: copies.
+            args: what it is given: copies. What stands for a value that was put is that value.
             on_message: takes each message, and returns the answer to it; on this thread.
 
         Raises:
-            InvalidInput: ``fn`` or ``on_message`` is no function.
+            InvalidInput: ``fn`` or ``on_message`` is no function, or a reference leads nowhere.
             NotSendable: the function or an argument cannot travel.
             InvalidOutput: it returned a generator or a coroutine.
             SessionCancelled: somebody has called ``cancel``.
             Exception: whatever the function or ``on_message`` raises.
         """
-        _check_function("fn", fn)
+        check_function("fn", fn)
         if on_message is not None:
-            _check_function("on_message", on_message)
+            check_function("on_message", on_message)
 
         def work(child: Child) -> Any:
             blobs = [travel.pack_function(fn, "The function given to call").blob]
+            put = any(isinstance(one, Ref | Rows) for one in args)
+            has = self._place.borrow(child) if put else Has()
             given = [
-                put_parcel(pack_or_say_where(one, f"argument {place}"), blobs)
+                given_field(self._shelf, one, f"argument {place}", blobs, has.puts)
                 for place, one in enumerate(args, 1)
             ]
             answer = self._place.request(
@@ -164,6 +162,8 @@ class ChildSession(BaseSession):
                 during=f"call of session {self.name!r}",
                 handlers={} if on_message is None else {"message": _answering(child, on_message)},
             )
+            if put:
+                self._place.give_back(child, has)
             return get_parcel(answer.fields["found"], answer.blobs).open()
 
         return self._alone("call", work)
@@ -179,7 +179,7 @@ class ChildSession(BaseSession):
 
     def cancel(self) -> None:
         """Stop the call in progress, from any thread; does nothing where there is none."""
-        current = self._current
+        current = self._place.current
         if current is not None:
             current.cancel()
 
@@ -192,77 +192,41 @@ class ChildSession(BaseSession):
             if self._owner != threading.get_ident():
                 self._place.tell()
 
-    def _begin(self, child: Child, states: Mapping[str, NodeState]) -> Exchange:
+    def _begin(self, child: Child, states: Mapping[str, NodeState], bus: Bus) -> Exchange:
         asked = self._program.store if self._sent.asks_us else None
-        return Exchange(
-            self._place, child, states=states, shelf=self._shelf, bus=self._bus, asked=asked
-        )
+        return Exchange(self._place, child, states=states, shelf=self._shelf, bus=bus, asked=asked)
 
     def _alone(self, method: str, work: Callable[[Child], _T]) -> _T:
         """Do something in the process when it is this call's turn, so that it can be cancelled."""
         self._check(method)
         self._take_turn(method)
-        current = self._current = Current()
+        current = self._place.current = Current()
         try:
             self._check(method)  # it may have been closed meanwhile
             with Turn([self._place.member], current.is_cancelled) as child:
-                if self._place.open(child, self.name, self._sent) and self._inside:
+                if self._place.open(child, self._sent) and self._inside:
                     kept = self._states.items()  # what was learned inside is gone
                     self._states = {id_: one for id_, one in kept if id_ not in self._inside}
                     self._inside = frozenset()
-                current.child = child
                 return work(child)
         finally:
-            current.over = True
-            self._current = None
+            self._place.current = None
             self._release()
 
-    def _take_turn(self, method: str) -> None:
-        if self._owner == threading.get_ident():
-            raise SessionError(
-                f"Session {self.name!r} is in the middle of a call, and {method} was called from "
-                "within that very call: do it when that is done, or open a second session"
-            )
-        if not self._turn.acquire(blocking=not in_callback()):
-            raise SessionError(
-                f"Session {self.name!r} is busy, and a callback cannot wait for its turn, as "
-                "others wait for the callback. Do it after the run"
-            )
-        self._owner = threading.get_ident()
-
-    def _release(self) -> None:
-        self._owner = 0
-        self._turn.release()
-
     def _after_fork(self) -> None:
-        self._turn = threading.Lock()
-        self._owner = 0
-        self._current = None
+        super()._after_fork()
+        self._place.current = None
 
 
 def _answering(child: Child, on_message: Callable[[Any], Any]) -> Callable[[Message], None]:
     def handle(message: Message) -> None:
         said = get_parcel(message.fields["message"], message.blobs).open()
         blobs = list[Blob]()
-        parcel = pack_or_say_where(on_message(said), "the answer to a message")
-        field = put_parcel(parcel, blobs)
-        child.tell("answer", {"message": field, "id": message.fields["id"]}, blobs)
+        with calling_back():
+            answer = on_message(said)
+        parcel = pack_or_say_where(answer, "the answer to a message")
+        child.tell(
+            "answer", {"message": put_parcel(parcel, blobs), "id": message.fields["id"]}, blobs
+        )
 
     return handle
-
-
-def _check_function(name: str, given: Any) -> None:
-    if not callable(given):
-        raise InvalidInput(f"{name} must be a function, not {shown(given)}")
-
-
-_all: weakref.WeakSet[ChildSession] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """Forget whose turn it was: those threads did not come along."""
-    for session in list(_all):
-        session._after_fork()  # noqa: SLF001  # the room's own
-
-
-os.register_at_fork(after_in_child=_after_fork)

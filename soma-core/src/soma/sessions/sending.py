@@ -108,15 +108,18 @@ def told_states(
 ) -> dict[str, Any]:
     """Return the fields that bring a process from the states that it has to those it shall have.
 
+    All of them are named, and the process keeps no other: it may have made some that never arrived.
+
     Raises:
         NotSendable: one of them cannot travel.
     """
     told = []
     for id_, state in states.items():
         if known.get(id_) is state:
+            told.append([id_, {"same": True}])
             continue
         if not state.shown:
-            told.append([id_, {"shown": False, "empty": state.take() is not None}])
+            told.append([id_, {"same": False, "shown": False, "empty": state.take() is not None}])
             continue
         try:
             parcel = state.pack()
@@ -124,6 +127,6 @@ def told_states(
             raise NotSendable(
                 f"The state of node {id_!r} cannot travel to another process: {error}"
             ) from error.__cause__
-        field = {"shown": True, "loaded": state.loaded, "parcel": put_parcel(parcel, blobs)}
-        told.append([id_, field])
-    return {"states": told, "gone": [id_ for id_ in known if id_ not in states]}
+        field = {"same": False, "shown": True, "loaded": state.loaded}
+        told.append([id_, {**field, "parcel": put_parcel(parcel, blobs)}])
+    return {"states": told}

@@ -82,14 +82,6 @@ class Shelf:
             self._held[digest] = (parcel_of(encoded), rows_of(value))
         return Ref(session=self._session, digest=digest)
 
-    def parcel(self, digest: str) -> Parcel:
-        """Return the bytes of a value that was put, for another process.
-
-        Raises:
-            KeyError: there is none of that digest.
-        """
-        return self._held[digest][0]
-
     def find(self, given: Any, what: str) -> Found | None:
         """Return what a reference stands for; None where it is a plain value.
 

@@ -1,8 +1,10 @@
 """The store of the client, asked by a child for the length of one call.
 
 Everything is served on the thread that has made the call, in the order in which it comes, but
-waiting for a claim: that is done by a thread of its own, which answers when it has it. Whatever is
-still claimed at the end of the call, or of the child, is let go of.
+waiting for a claim: that is done by a thread of its own, which answers when it has it, and which
+lets go of it too, as a lock of somebody else's store may belong to the thread that took it.
+Whatever is still claimed at the end of the call, or of the child, is let go of. A store that fails
+costs what it would have saved, and nothing else: no claim stays, and nobody waits.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from types import TracebackType
 from typing import Any, Protocol
 
+from soma._notices import tell_once
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.blobs import Blob
 from soma.errors import SessionLost, describe_error
@@ -21,6 +25,9 @@ from soma.sessions.recent import Recent, plain_record
 from soma.sessions.wire import Message
 
 __all__ = ["StoreServer"]
+
+_LEAVES_S = 2.0
+"""How long to wait for a thread that lets go of a claim."""
 
 
 class Tell(Protocol):
@@ -63,8 +70,18 @@ class StoreServer:
         """Kind of message -> what serves it."""
 
     def blob(self, digest: str) -> Blob | None:
-        """Return a blob that has passed by in this call, or that the store has."""
-        return self._recent.get(digest) or self._shared(digest)
+        """Return a blob that has passed by in this call, or that the store has, if it can."""
+        found = self._recent.get(digest)
+        if found is not None:
+            return found
+        try:
+            return self._shared(digest)
+        except Exception as error:  # noqa: BLE001  # somebody else's store: it is asked elsewhere
+            text = describe_error(error)
+            tell_once(
+                ("read", text), f"the cache cannot be read, so what it kept is made again: {text}"
+            )
+            return None
 
     def close(self) -> None:
         """Let go of every claim."""
@@ -95,7 +112,7 @@ class StoreServer:
         found = self._known(fields["key"])
         held = found["record"] is None and self._claims_at_once(fields)
         if held:
-            found = self._known(fields["key"])  # whoever held it just now may have left a record
+            found = self._known_now(fields)  # whoever held it just now may have left a record
         if held and found["record"] is not None:
             self._let_go(fields["claim"])
             held = False
@@ -107,6 +124,14 @@ class StoreServer:
             return {"record": None, "there": []}
         there = [one for one in record.outputs.values() if self._store.has(one)]
         return {"record": plain_record(record), "there": there}
+
+    def _known_now(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what there is of a key that was just claimed, or let go of the claim."""
+        try:
+            return self._known(fields["key"])
+        except BaseException:
+            self._let_go(fields["claim"])
+            raise
 
     def _read(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Blob]]:
         blob = self._shared(fields["digest"])
@@ -171,7 +196,7 @@ class StoreServer:
 
     def _claim(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Blob]] | None:
         if self._claims_at_once(fields):
-            return {"held": True, **self._known(fields["key"])}, []
+            return {"held": True, **self._known_now(fields)}, []
         if fields["wait"] and self._may_wait:
             waiting = threading.Thread(
                 target=self._wait, args=(fields,), name="soma-claim", daemon=True
@@ -182,24 +207,49 @@ class StoreServer:
         return {"held": False}, []
 
     def _wait(self, fields: Mapping[str, Any]) -> None:
-        """Wait for a claim and say when it is held; nobody may be there any more by then."""
-        claim = None
-        try:
-            claim = self._store.claim(fields["key"])
-            claim.__enter__()
-            answer = {"held": True, **self._known(fields["key"])}
-        except Exception:  # noqa: BLE001  # somebody else's store: it is computed without
-            claim, answer = None, {"held": False}
-        with self._lock:
-            closed = self._closed
-            if claim is not None and not closed:
-                self._claims[fields["claim"]] = claim
-        if closed:
-            if claim is not None:
-                _leave(claim)
-            return
+        """Wait for a claim, say when it is held, and let go of it when that is asked for."""
+        waited, answer = _Waited(), {"held": False}
+        with suppress(Exception), self._store.claim(fields["key"]):  # somebody else's store
+            with suppress(Exception):  # as above: it is computed without
+                answer = {"held": True, **self._known(fields["key"])}
+            with self._lock:
+                closed = self._closed
+                if answer["held"] and not closed:
+                    self._claims[fields["claim"]] = waited
+            if closed:
+                return  # nobody is there any more
+            if answer["held"]:
+                self._say(fields, answer)
+                waited.asked.wait()
+        waited.left.set()
+        if not answer["held"] and not self._closed:
+            self._say(fields, answer)
+
+    def _say(self, fields: Mapping[str, Any], answer: dict[str, Any]) -> None:
         with suppress(SessionLost):  # then the call ends, and with it the claim
             self._tell("answer", {**answer, "id": fields["id"]})
+
+
+class _Waited:
+    """A claim that another thread holds, and lets go of when it is asked to."""
+
+    __slots__ = ("asked", "left")
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.left = threading.Event()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.asked.set()
+        self.left.wait(_LEAVES_S)
 
 
 def _leave(claim: AbstractContextManager[None]) -> None:

@@ -1,8 +1,8 @@
 """Whose turn it is: a child serves one call at a time, and who comes later waits.
 
-Who may have any of several children takes the first that is free, so that work goes where there is
-somebody to do it. A thread that holds a child may take it again, unless it is in the middle of a
-call to it. A callback waits for nobody, as others wait for it.
+Who has waited longest is next. Who may have any of several children takes the first that is free,
+so that work goes where there is somebody to do it. A thread that holds a child may take it again,
+unless it is in the middle of a call to it. A callback waits for nobody, as others wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ class Turns:
         """Whether a call is under way."""
         self._owner = 0
         self._depth = 0
+        self._waiting: list[object] = []
+        """Who waits, in the order in which they came."""
         _all.add(self)
+
+    @property
+    def is_held_twice(self) -> bool:
+        """Whether the one who holds it has taken it again meanwhile."""
+        return self._depth > 1
 
     def release(self) -> None:
         """Let the next one have it."""
@@ -42,11 +49,12 @@ class Turns:
                 _lock.changed.notify_all()
 
     def hand_over(self, heir: int) -> None:
-        """Let another thread hold it instead."""
+        """Let another thread hold it instead, or a number that is no thread's: then nobody."""
         with _lock.changed:
             self._owner, self._depth = heir, 1
 
-    def _try(self, me: int) -> bool:
+    def _try(self, me: int, ticket: object) -> bool:
+        """Take it if it is free and nobody has waited longer than whoever has the ticket."""
         if self._owner == me:
             if self.calling:
                 raise SessionError(
@@ -55,13 +63,14 @@ class Turns:
                 )
             self._depth += 1
             return True
-        if self._owner:
+        if self._owner or (self._waiting and self._waiting[0] is not ticket):
             return False
         self._owner, self._depth = me, 1
         return True
 
     def _forget(self) -> None:
         self._owner = self._depth = 0
+        self._waiting = []
         self.calling = False
 
 
@@ -81,20 +90,34 @@ def take_one_of(members: Sequence[_T], stopped: Callable[[], bool] | None = None
         SessionCancelled: nobody waits any more.
         SessionError: a callback would have to wait; or the present call is asked for another.
     """
-    me = threading.get_ident()
+    ticket = object()
+    queues = [one.turns._waiting for one in members]  # noqa: SLF001  # the two are one
     with _lock.changed:
-        while True:
-            if stopped is not None and stopped():
-                raise SessionCancelled("Nobody waits for this any more")
-            for member in members:
-                if member.turns._try(me):  # noqa: SLF001  # the two are one
-                    return member
-            if in_callback():
-                raise SessionError(
-                    f"{', '.join(one.turns.name for one in members)}: busy, and a callback cannot "
-                    "wait for its turn, as others wait for the callback. Do it after the run"
-                )
-            _lock.changed.wait(_WAIT_S)
+        try:
+            for queue in queues:
+                queue.append(ticket)
+            return _wait(members, ticket, stopped)
+        finally:
+            for queue in queues:
+                if ticket in queue:
+                    queue.remove(ticket)
+            _lock.changed.notify_all()  # whoever came next may be first now
+
+
+def _wait(members: Sequence[_T], ticket: object, stopped: Callable[[], bool] | None) -> _T:
+    me = threading.get_ident()
+    while True:
+        if stopped is not None and stopped():
+            raise SessionCancelled("Nobody waits for this any more")
+        for member in members:
+            if member.turns._try(me, ticket):  # noqa: SLF001  # the two are one
+                return member
+        if in_callback():
+            raise SessionError(
+                f"{', '.join(one.turns.name for one in members)}: busy, and a callback cannot "
+                "wait for its turn, as others wait for the callback. Do it after the run"
+            )
+        _lock.changed.wait(_WAIT_S)
 
 
 class _Lock:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import array
 import errno
 import math
-import os
 import select
 import socket
 import threading
@@ -25,7 +24,7 @@ from typing import Any
 
 from soma.engine.blobs import Blob
 from soma.engine.parcels import Parcel
-from soma.sessions.incoming import BATCH, Incoming, Parts, write_fields, write_preamble
+from soma.sessions.incoming import BATCH, Incoming, blobs_of, write_fields, write_preamble
 
 __all__ = ["NO_SIGNAL", "PROTOCOL", "Connection", "Message", "get_parcel", "put_parcel"]
 
@@ -37,6 +36,10 @@ NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """Flag of a send that must not end a program which has SIGPIPE as the shell has it."""
 _LOOK_MS = 1000
 """How often somebody who waits without an end looks whether the descriptor is still there."""
+_GIVE_UP_MS = 100
+"""How often somebody who sends looks whether to give up."""
+_FLAGS = NO_SIGNAL | socket.MSG_DONTWAIT
+_NOT_TAKEN = "the other side did not take what it was sent"
 _CROWDED_S = 10.0
 """How long to wait while too many descriptors are under way."""
 
@@ -66,8 +69,12 @@ class Connection:
         self._incoming = Incoming(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._room = select.poll()
+        self._room.register(sock, select.POLLOUT)
         self._cut = ""
         self._closed = ""
+        self._begun = False
+        """Whether some of the message that is under way has been sent."""
         self.sender = 0
         """The thread that is in the middle of sending; 0 where none is."""
         self.after_send: Callable[[], None] | None = None
@@ -80,18 +87,28 @@ class Connection:
     @property
     def broken(self) -> str:
         """Why nothing can be said or heard any more; empty while it can."""
-        return self._closed or self._cut
+        return self._closed or ("" if self.sender else self._cut)  # which is set while one sends
 
-    def send(self, kind: str, fields: dict[str, Any], blobs: Sequence[Blob] = ()) -> None:
+    def send(
+        self,
+        kind: str,
+        fields: dict[str, Any],
+        blobs: Sequence[Blob] = (),
+        *,
+        give_up: Callable[[], bool] | None = None,
+    ) -> None:
         """Say something.
 
         Args:
             kind: what kind of message it is.
             fields: what it says, in types that CBOR knows.
             blobs: what goes with it.
+            give_up: asked now and then while the other side takes nothing, or while others send;
+                True ends the wait. None waits as long as the other side is there.
 
         Raises:
             ValueError: the fields hold what CBOR cannot say; nothing was sent.
+            TimeoutError: ``give_up`` said so. The connection is broken if half of it was sent.
             ConnectionError: the other side is gone, or the connection was closed or broken.
         """
         outlines = [(len(one.header), one.lengths, one.fd >= 0) for one in blobs]
@@ -99,22 +116,36 @@ class Connection:
         inline = [piece for one in blobs for piece in (one.header, *one.pieces)]
         body = write_fields([kind, fields, outlines])
         preamble = write_preamble(len(files), len(body), sum(map(len, inline)))
-        with self._sending:
-            self._send(preamble, files, [body, *inline])
+        while give_up is not None and self._sending.locked():
+            if give_up():
+                raise TimeoutError(_NOT_TAKEN)
+            time.sleep(0.001)
+        with self._sending:  # who was quicker gives up as well
+            self._send(preamble, files, [body, *inline], give_up)
         if self.after_send is not None:
             self.after_send()
 
-    def _send(self, preamble: bytes, files: list[int], rest: list[Any]) -> None:
+    def _send(
+        self,
+        preamble: bytes,
+        files: list[int],
+        rest: list[Any],
+        give_up: Callable[[], bool] | None,
+    ) -> None:
         if self.broken:
             raise ConnectionError(self.broken)
         self.sender = threading.get_ident()
         self._cut = "it was interrupted in the middle of a message"
+        self._begun = False
         try:
-            self._write(preamble, files, rest)
+            self._write(preamble, files, rest, give_up)
             self._cut = ""
+        except TimeoutError:
+            self._cut = _NOT_TAKEN if self._begun else ""
+            raise
         except OSError as error:
             self._cut = _sentence(error)
-            raise ConnectionError(self.broken) from error
+            raise ConnectionError(self._closed or self._cut) from error
         finally:
             self.sender = 0
             if self._cut:
@@ -134,7 +165,7 @@ class Connection:
             try:
                 while (parts := self._incoming.next()) is None:
                     self._wait(deadline)
-                return Message(parts.kind, parts.fields, _blobs_of(parts))
+                return Message(parts.kind, parts.fields, blobs_of(parts))
             except EOFError:
                 return None
             except TimeoutError:
@@ -176,36 +207,49 @@ class Connection:
         if left <= 0 or not self._poll.poll(math.ceil(left * 1e3)):
             raise TimeoutError
 
-    def _write(self, preamble: bytes, files: list[int], rest: list[Any]) -> None:
+    def _write(
+        self,
+        preamble: bytes,
+        files: list[int],
+        rest: list[Any],
+        give_up: Callable[[], bool] | None,
+    ) -> None:
         batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
         if len(batches) <= 1:
-            self._write_all([preamble, *rest], files)
+            self._write_all([preamble, *rest], files, give_up)
             return
-        self._write_all([preamble], batches[0])
+        self._write_all([preamble], batches[0], give_up)
         for batch in batches[1:]:
-            self._write_all([b"\0"], batch)
-        self._write_all(rest, [])
+            self._write_all([b"\0"], batch, give_up)
+        self._write_all(rest, [], give_up)
 
-    def _write_all(self, pieces: list[Any], files: list[int]) -> None:
-        sent = self._write_some(pieces[:_VECTORS], files)
+    def _write_all(
+        self, pieces: list[Any], files: list[int], give_up: Callable[[], bool] | None
+    ) -> None:
+        passed: list[Any] = []
+        if files:
+            passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
         at = 0
-        while True:
+        while at < len(pieces):
+            sent = self._write_some(pieces[at : at + _VECTORS], passed, give_up)
+            self._begun, passed = True, []
             while at < len(pieces) and sent >= len(pieces[at]):
                 sent -= len(pieces[at])
                 at += 1
-            if at == len(pieces):
-                return
-            pieces[at] = memoryview(pieces[at])[sent:]
-            sent = self._sock.sendmsg(pieces[at : at + _VECTORS], (), NO_SIGNAL)
+            if at < len(pieces):
+                pieces[at] = memoryview(pieces[at])[sent:]
 
-    def _write_some(self, pieces: list[Any], files: list[int]) -> int:
-        if not files:
-            return self._sock.sendmsg(pieces, (), NO_SIGNAL)
-        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+    def _write_some(
+        self, pieces: list[Any], passed: list[Any], give_up: Callable[[], bool] | None
+    ) -> int:
         deadline = time.monotonic() + _CROWDED_S
         while True:
             try:
-                return self._sock.sendmsg(pieces, passed, NO_SIGNAL)
+                return self._sock.sendmsg(pieces, passed, _FLAGS)
+            except BlockingIOError:
+                if give_up is not None and give_up():
+                    raise TimeoutError(_NOT_TAKEN) from None
+                self._room.poll(_LOOK_MS if give_up is None else _GIVE_UP_MS)
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > deadline:
                     raise
@@ -226,29 +270,6 @@ def put_parcel(parcel: Parcel, blobs: list[Blob]) -> dict[str, Any]:
 def get_parcel(field: dict[str, Any], blobs: Sequence[Blob]) -> Parcel:
     """Return the parcel that ``put_parcel`` wrote into the fields of a message."""
     return Parcel(field["form"], blobs[field["blob"]], field["digest"], field["pickled"])
-
-
-def _blobs_of(parts: Parts) -> list[Blob]:
-    """Build the blobs of a message, which take its descriptors over."""
-    files = parts.files
-    files.reverse()
-    made, at = [], 0
-    try:
-        for head, sizes, in_file in parts.outlines:
-            header = bytes(parts.inline[at : at + head])
-            at += head
-            if in_file:
-                made.append(Blob.of_file(header, sizes, files.pop()))
-                continue
-            buffers = []
-            for size in sizes:
-                buffers.append(parts.inline[at : at + size])
-                at += size
-            made.append(Blob(header, buffers))
-    finally:
-        for fd in files:
-            os.close(fd)
-    return made
 
 
 def _sentence(error: OSError) -> str:

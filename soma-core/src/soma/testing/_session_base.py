@@ -43,6 +43,13 @@ class SessionCases(ConformanceSuite):
         pytest.fail(f"{type(self).__name__} has to give the fixture 'runner'")
 
     @pytest.fixture
+    def another(self, runner: Runner) -> Iterator[Runner]:
+        """Give a runner that a check may shut down. Override it where making one takes more."""
+        made = type(runner)()
+        yield made
+        made.shutdown()
+
+    @pytest.fixture
     def opened(self, runner: Runner) -> Iterator[Callable[..., Any]]:
         """Give a function that opens the program of a graph, until the check is over."""
         with ExitStack() as stack:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,15 @@ from soma.contracts import DataRef, Ref, Rows
 from soma.errors import CodecError, InvalidInput, MissingCapability, SessionError
 from soma.graph import Graph
 from soma.testing import _session_filters as filters
-from soma.testing._session_base import SessionCases, X, Y, assert_same, chain, fitted_chain
+from soma.testing._session_base import (
+    TIMEOUT_S,
+    SessionCases,
+    X,
+    Y,
+    assert_same,
+    chain,
+    fitted_chain,
+)
 
 __all__ = ["CallCases"]
 
@@ -114,6 +124,22 @@ class CallCases(SessionCases):
         assert session.call(filters.add, "a", "b") == "ab"
         assert session.call(filters.same, None) is None
 
+    def test_what_was_put_is_an_argument(self, opened: Any) -> None:
+        """It stands for the value or the rows, as often as it is given; another's is refused."""
+        session, other = opened(fitted_chain()), opened(chain())
+        ref = session.put(X)
+        for _ in range(2):
+            assert_same(session.call(filters.add, ref, 1), X + 1)
+            assert_same(session.call(filters.add, 1, ref.rows(2, 4)), X[2:4] + 1)
+            assert_same(session.forward(ref), fitted_chain().forward(X))
+        assert session.call(filters.overwrite, ref.rows(0, 1)) == 21.0  # noqa: PLR2004  # 3 times 7
+        assert_same(session.call(filters.same, ref), X)
+        with pytest.raises(InvalidInput, match="argument 2 is a Ref of another session"):
+            session.call(filters.add, 1, other.put(X))
+        with pytest.raises(InvalidInput, match="0 to 8"):
+            session.call(filters.same, ref.rows(0, 9))
+        assert_same(session.call(filters.same, ref), X)
+
     def test_arguments_stay_as_they_were(self, opened: Any) -> None:
         """A function that writes to its argument writes to a copy."""
         session, given = opened(chain()), np.zeros(3)
@@ -154,6 +180,34 @@ class CallCases(SessionCases):
         session = opened(chain())
         with pytest.raises(SessionError, match="on_message"):
             session.call(filters.talk, ["word"])
+
+    def test_listeners_that_call_each_others_sessions(self, opened: Any) -> None:
+        """A listener waits for nobody: it is served at once, or refused, and nothing hangs."""
+        sessions = [opened(chain()) for _ in range(2)]
+        both, found = threading.Barrier(2), list[Any]()
+
+        def work(place: int) -> None:
+            def listen(_: Any) -> Any:
+                with suppress(threading.BrokenBarrierError):  # a runner may have one worker
+                    both.wait(1.0)
+                return sessions[1 - place].call(filters.add, 1, 2)
+
+            try:
+                found.append(sessions[place].call(filters.talk, ["word"], on_message=listen))
+            except SessionError as error:
+                found.append(error)
+
+        threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()
+        assert len(found) == 2  # noqa: PLR2004  # one each
+        for one in found:
+            assert one == [3] or "callback" in str(one) or "in the middle of a call" in str(one)
+        for session in sessions:
+            assert session.call(filters.add, 1, 2) == 3  # noqa: PLR2004  # 1 + 2
 
     def test_a_listener_of_messages_that_raises(self, opened: Any) -> None:
         """The call ends with that, and the next one works."""

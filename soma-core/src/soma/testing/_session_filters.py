@@ -19,6 +19,7 @@ __all__ = [
     "Faulty",
     "Greedy",
     "Join",
+    "Keeper",
     "Mishap",
     "Noise",
     "Refine",
@@ -50,6 +51,21 @@ class Mishap(Exception):
         super().__init__(code, where)
         self.code = code
         self.where = where
+
+
+class Keeper(Filter):
+    """Keeps what it learns to itself."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
+
+    def fit(self, x: Any, y: Any = None) -> None:  # noqa: ARG002  # fit has its signature
+        """Keep the sum."""
+        self._sum = x.sum()
+
+    def forward(self, x: Any, state: Any) -> Any:  # noqa: ARG002  # it has none
+        """Return the input times the factor, and what was kept."""
+        return x * self.factor, getattr(self, "_sum", None)
 
 
 class Scaler(Filter):

@@ -152,6 +152,48 @@ class SessionSuite(RunCases, FaultCases, CallCases):
         assert isinstance(session.capabilities, frozenset)
         assert_same(other.forward(X), fitted_chain().forward(X))
 
+    def test_sessions_have_filters_of_their_own(self, opened: Any) -> None:
+        """What a fit keeps on a filter, and what others do to it, is nobody else's."""
+        keeper, g = filters.Keeper(), Graph(cache="memory")
+        g.node("keeper", keeper)
+        first, second = opened(g), opened(g)
+        first.fit(X, seed=None, options={})
+        second.fit(X + 1, seed=None, options={})
+        keeper.factor = 3.0
+        assert_same(first.forward(X), (X, X.sum()))
+        assert_same(second.forward(X), (X, (X + 1).sum()))
+        assert vars(keeper).get("_sum") is None
+        third = opened(g)
+        third.fit(X, seed=None, options={})
+        assert_same(third.forward(X), (X * 3, X.sum()))
+
+    def test_targets_mean_nothing_in_a_session(self, opened: Any) -> None:
+        """Everything runs where the session is, whether there are such workers or not."""
+        g = Graph(cache="memory")
+        g.node("scale", filters.Scaler(), target="nobody")
+        g.node("double", filters.double, target="local")
+        g.edge("scale", "double")
+        plain = Graph(cache="memory")
+        plain.node("scale", filters.Scaler())
+        plain.node("double", filters.double)
+        plain.edge("scale", "double")
+        plain.fit(X)
+        session = opened(g)
+        session.fit(X, seed=None, options={})
+        assert_same(session.forward(X), plain.forward(X))
+
+    def test_a_runner_that_was_shut_down(self, another: Runner) -> None:
+        """It opens nothing, and its sessions are closed."""
+        session = another.open(fitted_chain().program())
+        assert_same(session.forward(X), fitted_chain().forward(X))
+        another.shutdown()
+        another.shutdown()
+        with pytest.raises(SessionError, match="shut down"):
+            another.open(chain().program())
+        for call in (lambda: session.forward(X), session.state):
+            with pytest.raises(SessionError, match="closed"):
+                call()
+
     def test_a_with_block_closes(self, runner: Runner) -> None:
         """A session is a context manager."""
         with runner.open(chain().program()) as session:  # type: ignore[attr-defined]  # ours all are

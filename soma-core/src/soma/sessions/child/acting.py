@@ -20,6 +20,7 @@ from soma.engine.parcels import Parcel, pack
 from soma.errors import NotSendable, SessionError
 from soma.nodes import label_of
 from soma.sessions import travel
+from soma.sessions.child.identities import check_code
 from soma.sessions.child.serving import Answer, Call
 from soma.sessions.child.surroundings import settle, unpacked
 from soma.sessions.child.watching import Watch
@@ -64,8 +65,10 @@ class Acting:
         del x
         refuse_once_only(fields["node"], label_of(known.node), fields["what"], made)
         sent: list[Blob] = []
+        parcel = _packed(known.node, made, fields)
         answer = {
-            "made": _packed(known.node, made, fields, sent),
+            "made": None if parcel is None else put_parcel(parcel, sent),
+            "why": "" if parcel is None else parcel.why,
             "empty": type(made) is dict and not made,
             "summary": summary(made),
             "took_ms": took_ms,
@@ -78,6 +81,8 @@ class Acting:
         known = self._nodes.pop(key, None)
         if fields["filter"] >= 0:
             node = unpacked(blobs[fields["filter"]], travel.unpack_node)
+            if fields["identity"] is not None:
+                check_code(fields["node"], node, fields["identity"])
             return _Node(node, fields["token"], is_function=fields["is_function"])
         if known is None or known.token != fields["token"]:
             raise SessionError(
@@ -119,26 +124,23 @@ def _opened(field: dict[str, Any] | None, blobs: list[Blob]) -> Any:
     return None if field is None else get_parcel(field, blobs).open()
 
 
-def _packed(
-    node: Any, made: Any, fields: Mapping[str, Any], sent: list[Blob]
-) -> dict[str, Any] | None:
+def _packed(node: Any, made: Any, fields: Mapping[str, Any]) -> Parcel | None:
     if made is None and fields["what"] == "fit":
         return None
     try:
-        parcel: Parcel = pack(made, hashed=fields["hashed"])
+        return pack(made, hashed=fields["hashed"])
     except NotSendable as error:
         raise NotSendable(
             f"What {fields['what']} of node {fields['node']!r} ({label_of(node)}) has returned "
             f"cannot leave its process: {error}. Or let the node run with the graph: "
             "target='local'"
         ) from error.__cause__
-    return put_parcel(parcel, sent)
 
 
 def _changes(watch: Watch | None, sent: list[Blob], *, shown: bool) -> dict[str, Any]:
     """Return what the call has changed on the filter."""
     if watch is None:
-        return {"attributes": -1, "removed": [], "stays": []}
+        return {"attributes": -1, "removed": [], "stays": [], "inside": False}
     changes = watch.look(shown=shown)
     if changes.blob is not None:
         sent.append(changes.blob)
@@ -146,4 +148,5 @@ def _changes(watch: Watch | None, sent: list[Blob], *, shown: bool) -> dict[str,
         "attributes": -1 if changes.blob is None else len(sent) - 1,
         "removed": changes.removed,
         "stays": changes.stays,
+        "inside": changes.inside,
     }

@@ -21,8 +21,20 @@ from typing import Any
 from soma._version import __version__
 from soma.sessions.wire import PROTOCOL, Connection
 
-__all__ = ["Cancelled", "cancel", "guard", "run", "user_code"]
+__all__ = [
+    "AGAIN_S",
+    "Cancelled",
+    "cancel",
+    "goes_on",
+    "guard",
+    "remind",
+    "run",
+    "user_code",
+    "was_asked",
+]
 
+AGAIN_S = 0.05
+"""How often a call that was cancelled, and goes on, is told again."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -88,8 +100,27 @@ def guard(parent_pid: int, connection_fd: int) -> None:
 def cancel(call: int) -> None:
     """Stop a call with ``Cancelled``, now or as soon as it runs. For the thread that reads."""
     _state.asked = call
-    if _state.running == call:
+    remind()
+
+
+def remind() -> None:
+    """Tell the call that runs to stop, once more, if it was cancelled and goes on.
+
+    A signal that comes just before the call waits for something does not end that wait.
+    """
+    if goes_on():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def goes_on() -> bool:
+    """Say whether a call was cancelled and still runs."""
+    asked = _state.asked
+    return asked is not None and asked == _state.running
+
+
+def was_asked(call: int) -> bool:
+    """Say whether a call was cancelled and did not end by that."""
+    return _state.asked == call
 
 
 class user_code:  # noqa: N801  # a context manager reads like a function
@@ -104,6 +135,8 @@ class user_code:  # noqa: N801  # a context manager reads like a function
 
     def __enter__(self) -> None:
         set_torch_threads()
+        if signal.getsignal(signal.SIGINT) is not _interrupted:  # what ran before has set its own
+            signal.signal(signal.SIGINT, _interrupted)
         _state.running = self._call
         _check()
 

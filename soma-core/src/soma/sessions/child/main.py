@@ -18,9 +18,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, TypeAlias
 
-from soma.sessions.child.guard import cancel, user_code
+from soma.sessions.child.guard import AGAIN_S, cancel, goes_on, remind, user_code, was_asked
 from soma.sessions.child.serving import Answer, Call, Replies
 from soma.sessions.wire import Connection, Message
 
@@ -61,7 +62,7 @@ class _Child:
     def _read(self) -> None:
         status = 1
         try:
-            while (message := self._connection.receive()) is not None:
+            while (message := self._receive()) is not None:
                 if message.kind == "cancel":
                     cancel(message.fields["call"])
                 elif message.kind in {"answer", "refused"}:
@@ -74,6 +75,15 @@ class _Child:
             os.write(2, f"soma: the connection to the parent broke: {error}\n".encode())
         finally:
             os._exit(status)
+
+    def _receive(self) -> Message | None:
+        """Return what comes next; meanwhile remind a call that was cancelled and goes on."""
+        while True:
+            until = monotonic() + AGAIN_S if goes_on() else None
+            try:
+                return self._connection.receive(until)
+            except TimeoutError:
+                remind()
 
     def _serve(self, message: Message) -> None:
         call = Call(self._connection, self._replies, message)
@@ -90,6 +100,7 @@ class _Child:
             from soma.sessions.failures import pack_error  # which most children never need
 
             kind, (fields, blobs) = "failed", pack_error(error)
+            fields["cancelled"] = fields["cancelled"] or was_asked(call.number)
             spoiled = fields["cancelled"] and _in_import(error)
         _flush()
         self._connection.send(kind, {**fields, "call": call.number}, blobs)

@@ -11,28 +11,30 @@ alone where the client has the bytes, since its store was given them meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 from soma import engine
 from soma.contracts import ActionStore
 from soma.engine import NodeState
 from soma.engine.blobs import Blob
-from soma.engine.calls import is_read_once
 from soma.engine.parcels import Parcel, pack
-from soma.errors import InvalidOutput, NotSendable, SessionError
+from soma.errors import NotSendable, SessionError
 from soma.events.bus import Bus
 from soma.nodes import traits_of
 from soma.sessions import travel
 from soma.sessions.base import metrics_of
+from soma.sessions.checking import check_returned
 from soma.sessions.child.identities import SentIdentity
 from soma.sessions.child.serving import Answer, Call
+from soma.sessions.child.states import taken_state, told_state
 from soma.sessions.child.store import ProxyStore
 from soma.sessions.child.surroundings import settle, unpacked
 from soma.sessions.messages import Listener, messages_to
-from soma.sessions.shelf import rows_of, take_rows
+from soma.sessions.shelf import take_rows
 from soma.sessions.wire import get_parcel, put_parcel
 from soma.topology import Declared, Topology
 
@@ -42,8 +44,15 @@ __all__ = ["Opened"]
 class _Session:
     """One program that is open."""
 
-    def __init__(self, program: engine.Program, store: ActionStore | None, tier: str) -> None:
+    def __init__(
+        self,
+        program: engine.Program,
+        identities: Sequence[SentIdentity],
+        store: ActionStore | None,
+        tier: str,
+    ) -> None:
         self.program = program
+        self.identities = identities
         self.own_store = store
         """A store that this process has opened itself."""
         self.tier = tier
@@ -51,6 +60,20 @@ class _Session:
         self.states: dict[str, NodeState] = {}
         self.values: dict[str, Parcel] = {}
         """Digest -> what was put."""
+
+    def __enter__(self) -> None:
+        """A run begins: the code has to be what it was when the last one ended."""
+        for one in self.identities:
+            one.check()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for one in self.identities:
+            one.settle()
 
     def store(self, call: Call) -> ActionStore | None:
         """Return the store of one call."""
@@ -69,8 +92,14 @@ class Opened:
         settle(fields, blobs)
         nodes = unpacked(blobs[fields["nodes"]], travel.unpack_together)
         rest = unpacked(blobs[fields["rest"]], travel.unpack)
+        identities = {
+            id_: SentIdentity(id_, nodes[id_], sent) for id_, sent in rest["identities"].items()
+        }
         self._sessions[fields["session"]] = _Session(
-            _program(nodes, rest), _opened_store(rest["store"]), fields["tier"]
+            _program(nodes, rest, identities),
+            tuple(identities.values()),
+            _opened_store(rest["store"]),
+            fields["tier"],
         )
         return {}, ()
 
@@ -87,17 +116,19 @@ class Opened:
         x, y = _given(session, fields["x"], blobs), _given(session, fields["y"], blobs)
         store, report = session.store(call), engine.new_report("fit")
         before = session.states
-        fitted = engine.fit(
-            session.program,
-            store,
-            x,
-            y,
-            states=before,
-            report=report,
-            bus=_bus(call),
-            seed=fields["seed"],
-            **get_parcel(fields["options"], blobs).open(),
-        )
+        with session:
+            fitted = engine.fit(
+                session.program,
+                store,
+                x,
+                y,
+                states=before,
+                report=report,
+                bus=_bus(call),
+                seed=fields["seed"],
+                anywhere=True,
+                **get_parcel(fields["options"], blobs).open(),
+            )
         sent: list[Blob] = []
         told, kept = [], {}
         for id_, state in fitted.items():
@@ -105,10 +136,10 @@ class Opened:
                 kept[id_] = state
                 told.append([id_, {"same": True}])
             else:
-                kept[id_], one = _told_state(id_, state, store, sent)
+                kept[id_], one = told_state(id_, state, store, sent)
                 told.append([id_, one])
         session.states = kept
-        return {"states": told, "metrics": metrics_of(report), "rows": _rows(x)}, sent
+        return {"states": told, "metrics": metrics_of(report)}, sent
 
     def forward(self, call: Call) -> Answer:
         """Run every node, and return the outputs of the leaves."""
@@ -116,16 +147,18 @@ class Opened:
         session = self._session(call)
         x = _given(session, fields["x"], call.message.blobs)
         report = engine.new_report("forward", fields["run_id"])
-        found: dict[str, Any] = engine.forward(
-            session.program,
-            session.store(call),
-            x,
-            states=session.states,
-            report=report,
-            bus=_bus(call),
-            seed=fields["seed"],
-            wants="objects" if fields["whole"] else "parcels",
-        )
+        with session:
+            found: dict[str, Any] = engine.forward(
+                session.program,
+                session.store(call),
+                x,
+                states=session.states,
+                report=report,
+                bus=_bus(call),
+                seed=fields["seed"],
+                anywhere=True,
+                wants="objects" if fields["whole"] else "parcels",
+            )
         if fields["whole"]:
             leaves = [session.program.ids[leaf] for leaf in session.program.leaves]
             values = found if len(leaves) > 1 else dict.fromkeys(leaves, found)
@@ -140,7 +173,7 @@ class Opened:
     def recall(self, call: Call) -> Answer:
         """Return states of which the client has been told the hash alone."""
         fields = call.message.fields
-        session, sent = self._sessions[fields["session"]], list[Blob]()
+        session, sent = self._found(call), list[Blob]()
         told = [[id_, put_parcel(session.states[id_].pack(), sent)] for id_ in fields["ids"]]
         return {"states": told}, sent
 
@@ -149,15 +182,12 @@ class Opened:
         fields, blobs = call.message.fields, call.message.blobs
         settle(fields, blobs)
         fn = unpacked(blobs[fields["fn"]], travel.unpack)
-        args = [get_parcel(one, blobs).open() for one in fields["args"]]
+        session = self._found(call)
+        args = [_given(session, one, blobs).open() for one in fields["args"]]
         listener = _listener(call) if fields["listens"] else None
         found = copy_context().run(_run, listener, fn, args)
         del args
-        if is_read_once(type(found)):
-            raise InvalidOutput(
-                f"The function of a call returned a {type(found).__name__}, which can be read only "
-                "once. Return its items in a list or an array"
-            )
+        check_returned(found)
         sent: list[Blob] = []
         return {"found": put_parcel(_packed(found, "What the function returned"), sent)}, sent
 
@@ -165,17 +195,23 @@ class Opened:
         """Return the session of a call, with the values and states that the client has sent."""
         fields, blobs = call.message.fields, call.message.blobs
         settle(fields, blobs)
-        session = self._sessions.get(fields["session"])
+        session = self._found(call)
+        session.states = {
+            id_: session.states[id_] if told["same"] else taken_state(told, blobs)
+            for id_, told in fields["states"]
+        }
+        return session
+
+    def _found(self, call: Call) -> _Session:
+        session = self._sessions.get(call.message.fields["session"])
         if session is None:
             raise SessionError("This process does not have the program: please report this")
-        states = {id_: one for id_, one in session.states.items() if id_ not in fields["gone"]}
-        for id_, told in fields["states"]:
-            states[id_] = _taken_state(told, blobs)
-        session.states = states
         return session
 
 
-def _program(nodes: Mapping[str, Any], rest: Mapping[str, Any]) -> engine.Program:
+def _program(
+    nodes: Mapping[str, Any], rest: Mapping[str, Any], identities: dict[str, SentIdentity]
+) -> engine.Program:
     declared: Topology = rest["topology"]
     topology = replace(
         declared,
@@ -188,7 +224,7 @@ def _program(nodes: Mapping[str, Any], rest: Mapping[str, Any]) -> engine.Progra
         rest["plan"],
         topology,
         {id_: traits_of(node) for id_, node in nodes.items()},
-        {id_: SentIdentity(id_, nodes[id_], sent) for id_, sent in rest["identities"].items()},
+        dict(identities),
     )
 
 
@@ -219,35 +255,6 @@ def _run(listener: Listener | None, fn: Callable[..., Any], args: list[Any]) -> 
     """Run a function, in a context of its own: a cancel may come where it leaves one."""
     with messages_to(listener):
         return fn(*args)
-
-
-def _rows(given: Parcel) -> int:
-    return rows_of(given.open()) or 0
-
-
-def _taken_state(told: Mapping[str, Any], blobs: list[Blob]) -> NodeState:
-    if not told["shown"]:
-        return NodeState.unshown({} if told["empty"] else None)
-    return NodeState.packed(get_parcel(told["parcel"], blobs), loaded=told["loaded"])
-
-
-def _told_state(
-    id_: str, state: NodeState, store: ActionStore | None, sent: list[Blob]
-) -> tuple[NodeState, dict[str, Any]]:
-    """Return a state that a fit has made as we keep it, and what the client is told of it."""
-    told = {"same": False, "loaded": state.loaded, "shown": state.shown}
-    if not state.shown:
-        return state, {**told, "empty": state.take() is not None}
-    try:
-        parcel = state.pack()
-    except NotSendable as error:
-        raise NotSendable(
-            f"What node {id_!r} has learned cannot leave this process: {error}"
-        ) from error.__cause__
-    kept = state if parcel.form == "pickle" else NodeState.packed(parcel, loaded=state.loaded)
-    if parcel.digest and store is not None and store.has(parcel.digest):
-        return kept, {**told, "digest": parcel.digest}
-    return kept, {**told, "parcel": put_parcel(parcel, sent)}
 
 
 def _bus(call: Call) -> Bus | None:

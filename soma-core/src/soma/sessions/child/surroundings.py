@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from soma.engine.blobs import Blob
+from soma.frame.enums import trust
 from soma.sessions import travel
 
 __all__ = ["settle", "unpacked"]
@@ -19,6 +20,7 @@ _T = TypeVar("_T")
 
 def settle(fields: Mapping[str, Any], blobs: Sequence[Blob]) -> None:
     """Take over what a message says of the client's surroundings; what it leaves out stays."""
+    trust()  # the client's code runs here in any case
     if fields.get("cwd"):
         with suppress(OSError):  # it was removed meanwhile
             os.chdir(fields["cwd"])

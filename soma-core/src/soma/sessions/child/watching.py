@@ -36,6 +36,8 @@ class Changes:
     """Names of attributes that are gone."""
     stays: list[str] = field(default_factory=list)
     """Names of those that are new or different and cannot be pickled."""
+    inside: bool = False
+    """Whether a private attribute is new or another object, be it an equal one."""
 
 
 class Watch:
@@ -58,6 +60,7 @@ class Watch:
         self._seen, changed, changes = {}, dict[str, Any](), Changes()
         for name, value in now.items():
             was, print_before = before.pop(name, (_NOTHING, None))
+            changes.inside |= was is not value and name[:1] == "_"
             fixed = was is value and print_before == _FIXED_PRINT
             print_now = print_before if fixed else _print_of(value, self._node)
             self._seen[name] = value, print_now
