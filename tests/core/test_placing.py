@@ -533,6 +533,24 @@ class TestTurns:
         assert caught.value.__notes__ == ["in node 'first' (Times), during forward"]
         assert [one.node for one in g.last_run.failures] == ["first"]
 
+    def test_graphs_that_are_gone_leave_nothing_at_a_worker(self, graph):
+        with LocalRunner(count=2) as runner:
+            for _ in range(5):
+                g = Graph(cache="off")
+                g.node("first", Times(2))
+                g.add_worker(runner)
+                assert g.forward(1) == 2
+                del g
+                gc.collect()
+            last = graph(cache="off")
+            last.node("first", Times(2))
+            last.add_worker(runner)
+            assert last.forward(1) == 2
+            first, second = runner.members
+            known = [key for key in first._child.known if type(key) is tuple]
+            assert known == [(last._workers.owner, "first")]
+            assert first._left == second._left == []  # the second was never started
+
     def test_odd_surroundings(self, graph, tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
         gone = tmp_path / "gone"

@@ -6,6 +6,7 @@ How it is asked, and what ends a call, is in ``asking``.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,21 @@ class Child(Asking):
         super().__init__(process, settings.timeout_s)
         self._same_python = settings.python is None
 
-    def run(self, owner: str, action: Action) -> Done:
+    def forget(self, owner: str) -> None:
+        """Let the process let go of the nodes of a graph that is gone."""
+        keys = [key for key in self.known if type(key) is tuple and key[0] == owner]
+        if keys:
+            self.request("forget", {"owner": owner}, during="end of another graph")
+        for key in keys:
+            self.known.pop(key, None)
+
+    def run(self, owner: str, action: Action, stopped: Callable[[], bool] | None = None) -> Done:
         """Run one node of a graph.
 
         Args:
             owner: which graph.
             action: what to run.
+            stopped: says whether nobody waits any more; asked before and after it is sent.
 
         Raises:
             Exception: as ``soma.engine.Seat.run``.
@@ -51,7 +61,8 @@ class Child(Asking):
         fields |= {"owner": owner, **act_fields(action, blobs)}
         key = (owner, action.node)
         self.known.pop(key, None)  # until it is known what became of it
-        answer = self.request("act", fields, blobs, during=f"{action.what} of node {action.node!r}")
+        during = f"{action.what} of node {action.node!r}"
+        answer = self.request("act", fields, blobs, during=during, stopped=stopped)
         found = answer.fields
         check_stays(self.name, action, found)
         if found["attributes"] >= 0:

@@ -109,13 +109,16 @@ class Member:
 
     def forget(self, owner: str) -> None:
         """Tell the process, when it is asked for something next, that a graph is gone."""
-        self._left.append(owner)
+        if self._child is not None:
+            self._left.append(owner)
 
-    def run(self, child: Child, owner: str, action: Action) -> Done:
-        """Run one node of a graph in the process that one holds."""
+    def run(
+        self, child: Child, owner: str, action: Action, stopped: Callable[[], bool] | None = None
+    ) -> Done:
+        """Run one node of a graph in the process that one holds, unless nobody waits any more."""
         while self._left:
-            child.request("forget", {"owner": self._left.pop()}, during="end of another graph")
-        return child.run(owner, action)
+            child.forget(self._left.pop())
+        return child.run(owner, action, stopped)
 
     def info(self) -> WorkerInfo:
         """Say what it is and has."""

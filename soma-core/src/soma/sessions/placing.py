@@ -304,8 +304,12 @@ class _Seated:
     def run(self, action: Action) -> Done:
         """Run one node; in a process that has older modules than ours, after a new start."""
         member, owner = self._turn.member, self._placing.owner
+
+        def stopped() -> bool:
+            return self._placing.cancelled
+
         try:
-            return member.run(self._child, owner, action)
+            return member.run(self._child, owner, action, stopped)
         except ChangedCode:
             if self._child.calls <= 1:
                 raise  # it has imported what lies on disk just now
@@ -313,4 +317,4 @@ class _Seated:
         self._child = self._turn.start_again()
         self._placing.enter(self._part, member, self._child)
         self.name, self.pid = self._child.name, self._child.pid
-        return member.run(self._child, owner, action)
+        return member.run(self._child, owner, action, stopped)
