@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import venv
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,8 @@ def offspring():
     """Return the processes whose parent is this one, those that wait to be reaped as well."""
     found = []
     for task in Path("/proc/self/task").iterdir():
-        found += (task / "children").read_text().split()
+        with suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            found += (task / "children").read_text().split()
     return found
 
 
