@@ -27,6 +27,7 @@ __all__ = [
     "cancel",
     "goes_on",
     "guard",
+    "leave",
     "remind",
     "run",
     "user_code",
@@ -135,8 +136,6 @@ class user_code:  # noqa: N801  # a context manager reads like a function
 
     def __enter__(self) -> None:
         set_torch_threads()
-        if signal.getsignal(signal.SIGINT) is not _interrupted:  # what ran before has set its own
-            signal.signal(signal.SIGINT, _interrupted)
         _state.running = self._call
         _check()
 
@@ -146,7 +145,21 @@ class user_code:  # noqa: N801  # a context manager reads like a function
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _state.running = None
+        leave()
+
+
+def leave() -> None:
+    """Code of the user's has ended: from here on no signal does any harm.
+
+    It may have set a handler of its own, which may raise right here, for a signal under way.
+    """
+    done = False
+    while not done:
+        with suppress(BaseException):  # of that handler: the call has ended all the same
+            _state.running = None
+            if signal.getsignal(signal.SIGINT) is not _interrupted:
+                signal.signal(signal.SIGINT, _interrupted)
+            done = True
 
 
 def set_torch_threads() -> None:

@@ -21,7 +21,15 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TypeAlias
 
-from soma.sessions.child.guard import AGAIN_S, cancel, goes_on, remind, user_code, was_asked
+from soma.sessions.child.guard import (
+    AGAIN_S,
+    cancel,
+    goes_on,
+    leave,
+    remind,
+    user_code,
+    was_asked,
+)
 from soma.sessions.child.serving import Answer, Call, Replies
 from soma.sessions.wire import Connection, Message
 
@@ -97,6 +105,7 @@ class _Child:
                 call.end()
             kind = "done"
         except BaseException as error:  # noqa: BLE001  # whatever user code raises, also to leave
+            leave()  # once more: a signal may have come where the first time began
             from soma.sessions.failures import pack_error  # which most children never need
 
             kind, (fields, blobs) = "failed", pack_error(error)
