@@ -164,19 +164,19 @@ class TestTalking:
         found = ask(starting(), "place")
         assert found["cwd"] == str(tmp_path)
         assert found["home"] == "ä"
-        assert found["path"] == sys.path
-        assert found["argv"] == sys.argv
-        assert found["affinity"] == sorted(os.sched_getaffinity(0))
+        assert list(found["path"]) == sys.path
+        assert list(found["argv"]) == sys.argv
+        assert list(found["affinity"]) == sorted(os.sched_getaffinity(0))
 
     def test_programs_that_it_starts_inherit_nothing(self, child):
-        assert ask(child, "place")["inherited"] == [0, 1, 2]
+        assert list(ask(child, "place")["inherited"]) == [0, 1, 2]
 
     def test_affinity_is_that_of_the_thread_that_asks(self, starting):
         before = os.sched_getaffinity(0)
         starting().close()  # the thread that starts children is there
         try:
             os.sched_setaffinity(0, {min(before)})
-            assert ask(starting(), "place")["affinity"] == [min(before)]
+            assert list(ask(starting(), "place")["affinity"]) == [min(before)]
         finally:
             os.sched_setaffinity(0, before)
 

@@ -259,7 +259,7 @@ def _spelled(said: Any) -> Any:
 
 def read_fields(raw: bytes | bytearray) -> Any:
     """Return what CBOR says."""
-    return cbor2.loads(raw, tag_hook=_from_tag)
+    return cbor2.loads(bytes(raw), tag_hook=_from_tag)  # the oldest release takes nothing else
 
 
 def _from_tag(*given: Any) -> Any:

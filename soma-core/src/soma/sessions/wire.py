@@ -50,7 +50,7 @@ class Message:
 
     kind: str
     fields: dict[str, Any]
-    """Whatever CBOR can say; tuples arrive as lists."""
+    """Whatever CBOR can say; a sequence arrives as a list, by old releases of cbor2 as a tuple."""
     blobs: list[Blob]
 
 
