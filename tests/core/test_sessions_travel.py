@@ -134,7 +134,7 @@ def test_an_importable_class_goes_by_path_with_its_state(module, child):
     file.write_text(SCALER.replace("FACTOR = 10", "FACTOR = 100"))  # the child imports the file
     assert (
         child(
-            "n = travel.unpack_node(blobs[0]); print(n.forward(2, None), n.learned, n.kwargs())",
+            "n = travel.unpack(blobs[0]); print(n.forward(2, None), n.learned, n.kwargs())",
             packed,
         )
         == "600 kept {'by': 3}"
@@ -153,7 +153,7 @@ def test_a_constructor_is_not_run_again(module, child):
         """,
     )
     packed = travel.pack_node("a", found.Once(5))
-    assert child("print(travel.unpack_node(blobs[0]).forward(0, None))", packed) == "5"
+    assert child("print(travel.unpack(blobs[0]).forward(0, None))", packed) == "5"
 
 
 def test_a_class_of_main_goes_by_value(script):
@@ -174,7 +174,7 @@ def test_a_class_of_main_goes_by_value(script):
 
         packed = travel.pack_node("a", Scaler(3))
         done = in_child(sys.argv[1], [packed.blob], '''
-        n = travel.unpack_node(blobs[0])
+        n = travel.unpack(blobs[0])
         print(n.forward(2, None), type(n).__module__, isinstance(n, __import__("soma").Filter))
         '''.strip())
         print(done.stdout, done.stderr)
@@ -191,9 +191,7 @@ def test_a_local_class_goes_by_value(child):
             return x + step
 
     assert (
-        child(
-            "print(travel.unpack_node(blobs[0]).forward(1, None))", travel.pack_node("a", Local())
-        )
+        child("print(travel.unpack(blobs[0]).forward(1, None))", travel.pack_node("a", Local()))
         == "8"
     )
 
@@ -203,7 +201,7 @@ def test_a_class_of_a_module_that_nobody_finds_goes_by_value(monkeypatch, child)
     exec(SCALER, made.__dict__)  # noqa: S102  # a module without a file
     monkeypatch.setitem(sys.modules, made.__name__, made)
     packed = travel.pack_node("a", made.Scaler(3))
-    assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "60"
+    assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "60"
 
 
 def test_a_class_whose_file_is_gone_goes_by_value(module, child):
@@ -212,7 +210,7 @@ def test_a_class_whose_file_is_gone_goes_by_value(module, child):
     file.unlink()
     packed = travel.pack_node("a", found.Scaler(3))
     assert b"soma_travel_gone\x94\x8c\x06Scaler" in before.blob.header
-    assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "60"
+    assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "60"
 
 
 def test_a_class_of_a_package_whose_folder_alone_is_left_goes_by_value(tmp_path, module, child):
@@ -224,7 +222,7 @@ def test_a_class_of_a_package_whose_folder_alone_is_left_goes_by_value(tmp_path,
     try:
         file.unlink()
         packed = travel.pack_node("a", package.Scaler(3))
-        assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "60"
+        assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "60"
     finally:
         sys.modules.pop("soma_travel_pkg")
 
@@ -236,7 +234,7 @@ def test_a_module_of_that_name_elsewhere_is_another(module, child, tmp_path, mon
     (other / "soma_travel_two.py").write_text(SCALER.replace("10", "1000"))
     monkeypatch.syspath_prepend(str(other))
     packed = travel.pack_node("a", found.Scaler(3))
-    assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "60"
+    assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "60"
 
 
 def test_a_module_that_code_by_value_names_goes_with_it(module, child):
@@ -247,7 +245,7 @@ def test_a_module_that_code_by_value_names_goes_with_it(module, child):
 
     file.unlink()
     packed = travel.pack_node("a", twice)
-    assert child("print(travel.unpack_node(blobs[0])(4))", packed) == "8"
+    assert child("print(travel.unpack(blobs[0])(4))", packed) == "8"
 
 
 def test_a_module_that_its_package_makes_goes_by_path(monkeypatch, tmp_path, child):
@@ -335,9 +333,7 @@ class Careful(Filter):
 
 def test_getstate_and_setstate_are_respected(child):
     packed = travel.pack_node("a", Careful())
-    assert (
-        child("print(travel.unpack_node(blobs[0]).forward(3, None))", packed) == "[1, 2, 3, True]"
-    )
+    assert child("print(travel.unpack(blobs[0]).forward(3, None))", packed) == "[1, 2, 3, True]"
 
 
 def test_slots_travel(child):
@@ -353,9 +349,7 @@ def test_slots_travel(child):
     made = Slotted()
     made.a, made.b, made.c = 1, 2, 3
     packed = travel.pack_node("a", made)
-    assert child("print(travel.unpack_node(blobs[0]).forward(0, None))", packed) == (
-        "(1, 2, 3, False)"
-    )
+    assert child("print(travel.unpack(blobs[0]).forward(0, None))", packed) == ("(1, 2, 3, False)")
 
 
 def test_large_arrays_lie_beside_the_pickle(child):
@@ -369,7 +363,7 @@ def test_large_arrays_lie_beside_the_pickle(child):
     assert (
         child(
             """
-        one, two = travel.unpack_node(blobs[0]).kept
+        one, two = travel.unpack(blobs[0]).kept
         print(float(one.sum()), one.flags.writeable, two.shape, two.flags.f_contiguous)
         two += 1
         print(float(two.sum()))
@@ -384,7 +378,7 @@ def test_what_was_unpacked_is_its_own():
     made = Careful()
     made.kept = [np.zeros(3)]
     packed = travel.pack_node("a", made)
-    one, two = travel.unpack_node(packed.blob), travel.unpack_node(packed.blob)
+    one, two = travel.unpack(packed.blob), travel.unpack(packed.blob)
     one.kept[0] += 1
     assert two.kept[0].tolist() == [0, 0, 0]
     assert made.kept[0].tolist() == [0, 0, 0]
@@ -466,14 +460,6 @@ def test_functions_travel(kind, child):
     assert child(code, *both) == f"{expected} {expected}"
 
 
-def test_arguments_travel_with_what_they_share(child):
-    shared = [1]
-    packed = travel.pack_arguments((shared, 2), {"key": shared}, "call")
-    assert child("a, k = travel.unpack(blobs[0]); print(a, k, a[0] is k['key'])", packed) == (
-        "([1], 2) {'key': [1]} True"
-    )
-
-
 def test_nodes_packed_together_share_classes_and_globals(script):
     assert (
         script("""
@@ -533,7 +519,7 @@ def fails(x):
 original, packed = Broken.factor, travel.pack_node("a", fails)
 done = in_child(sys.argv[1], [packed.blob], '''
 try:
-    travel.unpack_node(blobs[0])("oh")
+    travel.unpack(blobs[0])("oh")
 except Exception as error:
     print(travel.pack_value(error, "The error").blob.header.hex())
 '''.strip())
@@ -561,9 +547,9 @@ def test_a_class_that_changed_here_changes_there(child):
     assert (
         child(
             """
-        old = travel.unpack_node(blobs[0])
+        old = travel.unpack(blobs[0])
         was = old.forward(0, None)
-        new = travel.unpack_node(blobs[1])
+        new = travel.unpack(blobs[1])
         print(was, new.forward(0, None), old.forward(0, None), type(old) is type(new))
         """,
             first,
@@ -591,15 +577,15 @@ def test_a_module_that_is_deleted_between_two_packings(module, child):
     assert travel.pack_node("a", scaler).token == travel.pack_node("a", scaler).token
     file.unlink()
     packed = travel.pack_node("a", scaler)
-    assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "60"
+    assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "60"
     file.write_text(SCALER.replace("10", "1000"))
     packed = travel.pack_node("a", scaler)
-    assert child("print(travel.unpack_node(blobs[0]).forward(2, None))", packed) == "6000"
+    assert child("print(travel.unpack(blobs[0]).forward(2, None))", packed) == "6000"
 
 
 def test_reading_what_goes_by_path_needs_no_cloudpickle(module, child):
     found, _ = module("soma_travel_light", SCALER)
-    code = "import sys; travel.unpack_node(blobs[0]); print('cloudpickle' in sys.modules)"
+    code = "import sys; travel.unpack(blobs[0]); print('cloudpickle' in sys.modules)"
     assert child(code, travel.pack_node("a", found.Scaler(3))) == "False"
 
 
@@ -646,7 +632,7 @@ def test_threads_may_pack_at_once(module, child):
         made[by] = travel.pack_node("a", nodes[by])
 
     run_in_threads(pack, 4)
-    code = "print(*(travel.unpack_node(one)[1].scaler.forward(1, None) for one in blobs))"
+    code = "print(*(travel.unpack(one)[1].scaler.forward(1, None) for one in blobs))"
     assert child(code, *(made[by] for by in range(4))) == "0 10 20 30"
 
 
@@ -879,10 +865,6 @@ def test_functions_arguments_and_values_are_named():
         "The function: LOCK, where LOCK is a global that <lambda> uses, is a _thread.lock, which "
         "cannot travel to another process. Make it where it is used"
     )
-    with pytest.raises(NotSendable, match=r"^call: argument 2\[0\] is a _thread.lock, which"):
-        travel.pack_arguments((1, [LOCK]), {}, "call")
-    with pytest.raises(NotSendable, match=r"^call: key=\['x'\] is a _thread.lock, which"):
-        travel.pack_arguments((), {"key": {"x": LOCK}}, "call")
     with pytest.raises(NotSendable, match=r"^The output: value\['x'\] is a _thread.lock"):
         travel.pack_value({"x": LOCK}, "The output")
     with pytest.raises(NotSendable, match=r"^Node 'b' \(Holder\): self.lock is a _thread.lock"):
@@ -943,7 +925,7 @@ def test_codecs_travel_and_may_come_twice(table, child):
     travel.register_codecs(blobs[0])
     from soma.codecs import codecs_registered
     from soma.frame import decode_parts, encode
-    *made, cls = travel.unpack_node(blobs[1])(b"abc")
+    *made, cls = travel.unpack(blobs[1])(b"abc")
     encoded = encode(made)
     one, two = decode_parts(encoded.header, encoded.buffers)
     print(codecs_registered(), one.value, type(one) is cls, two.array.tolist())

@@ -1,6 +1,6 @@
 """Filters, functions and codecs on their way into another process.
 
-    filter ──pack_node──► Packed(token, blob) ──────► unpack_node(blob) ──► a filter with its state
+    filter ──pack_node──► Packed(token, blob) ──────► unpack(blob) ──► a filter with its state
 
 A filter travels as what it is, never as what it was made with: the path of its class, or the class
 by value (soma.pickling), and its state, ``__getstate__`` respected. Its arrays lie beside the
@@ -25,7 +25,6 @@ from soma.sessions.unsendable import Subject, not_sendable
 
 __all__ = [
     "Packed",
-    "pack_arguments",
     "pack_codecs",
     "pack_function",
     "pack_node",
@@ -33,7 +32,6 @@ __all__ = [
     "pack_value",
     "register_codecs",
     "unpack",
-    "unpack_node",
     "unpack_together",
 ]
 
@@ -81,17 +79,6 @@ def pack_function(fn: Callable[..., Any], what: str) -> Packed:
     return _pack(fn, [Subject(what, ((_name(fn), fn),), "Make it where it is used")])
 
 
-def pack_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> Packed:
-    """Return the arguments of a call as bytes; they come back as ``(args, kwargs)``.
-
-    Raises:
-        NotSendable: something in them cannot travel; the message says where.
-    """
-    roots = [(f"argument {place}", one) for place, one in enumerate(args, 1)]
-    roots += [(f"{name}=", one) for name, one in kwargs.items()]
-    return _pack((args, dict(kwargs)), [Subject(what, tuple(roots), "Make it where it is used")])
-
-
 def pack_value(value: Any, what: str, path: str = "value") -> Packed:
     """Return any object as bytes.
 
@@ -113,9 +100,6 @@ def unpack(blob: Blob) -> Any:
         Exception: whatever unpickling raises.
     """
     return loads(*blob.frame())
-
-
-unpack_node = unpack
 
 
 def pack_codecs() -> Packed | None:

@@ -80,7 +80,7 @@ class Acting:
     def _known(self, key: tuple[str, str], fields: Mapping[str, Any], blobs: list[Blob]) -> _Node:
         known = self._nodes.pop(key, None)
         if fields["filter"] >= 0:
-            node = unpacked(blobs[fields["filter"]], travel.unpack_node)
+            node = unpacked(blobs[fields["filter"]], travel.unpack)
             if fields["identity"] is not None:
                 check_code(fields["node"], node, fields["identity"])
             return _Node(node, fields["token"], is_function=fields["is_function"])
