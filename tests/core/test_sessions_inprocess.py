@@ -16,7 +16,7 @@ from soma.engine.keys import fan_in_hash, output_key, rows_hash
 from soma.frame import content_hash
 from soma.identity import identify
 from soma.sessions import machine
-from soma.sessions.inprocess import InProcessRunner
+from soma.sessions.inprocess import InProcessRunner, InProcessSession
 from soma.sessions.messages import messages_to, send_message
 from soma.sessions.shelf import Shelf, cut, rows_of
 from soma.testing import SessionSuite
@@ -513,3 +513,13 @@ def test_a_fork_may_call_a_session_that_was_busy(session):
     done.set()
     thread.join(LIMIT_S)
     assert status == 0
+
+
+def test_a_session_that_promises_what_it_does_not_define_is_named():
+    class Promising(InProcessSession):
+        CAPABILITIES = frozenset({"call", "put", "gradients"})
+
+    promising = Promising("here", graph(same).program())
+    with pytest.raises(SessionError, match="Promising says that it can gradients") as caught:
+        promising.gradients(1, 2)
+    assert "Leave it out of its CAPABILITIES, or define it" in str(caught.value)

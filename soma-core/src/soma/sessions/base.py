@@ -225,7 +225,10 @@ class BaseSession(OneAtATime, ABC):
 
     def _lacks(self, method: str) -> NoReturn:
         self._check(method)
-        raise NotImplementedError(f"{type(self).__name__}.{method}")  # it says that it has it
+        raise SessionError(
+            f"{type(self).__name__} says that it can {method}, and does not define it, which is a "
+            "mistake in that class. Leave it out of its CAPABILITIES, or define it"
+        )
 
     def _with_states(self, given: Any, what: str) -> dict[str, NodeState]:
         """Return the states with some put in place, references among them opened."""

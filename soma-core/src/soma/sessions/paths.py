@@ -11,7 +11,7 @@ __all__ = ["foreign_path"]
 
 def foreign_path() -> Iterator[str]:
     """Yield what is on our path and belongs to no interpreter."""
-    homes = [os.path.join(home, "") for home in {sys.prefix, sys.base_prefix}]  # noqa: PTH118
+    homes = [os.path.join(home, "") for home in {sys.prefix, sys.base_prefix}]  # noqa: PTH118  # ends so
     for one in map(str, sys.path):
-        if not any(os.path.join(one, "").startswith(home) for home in homes):  # noqa: PTH118
+        if not any(os.path.join(one, "").startswith(home) for home in homes):  # noqa: PTH118  # as above
             yield one
