@@ -359,8 +359,7 @@ def test_large_arrays_lie_beside_the_pickle(child):
     packed = travel.pack_node("a", made)
     assert packed.blob.lengths == ((1 << 18) * 8, 300 * 400 * 4)
     assert packed.blob.fd >= 0
-    without_path = packed.blob.header.replace(__file__.encode(), b"")  # which may be any length
-    assert len(without_path) < 2000
+    assert len(packed.blob.header) < 10_000  # code and its path, however long; not the 2.5 MB
     assert (
         child(
             """
