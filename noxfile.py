@@ -16,6 +16,7 @@ nox.options.sessions = ["tests"]
 # Distribution -> (its folder, its own tests, siblings it needs from this tree).
 DISTRIBUTIONS = {
     "soma-core": ("soma-core", ("tests/core", "tests/discovery"), ()),
+    "soma-cache": ("soma-cache", ("tests/cache",), ("soma-core",)),
     "soma-example": ("plugins/soma-example", ("plugins/soma-example/tests",), ("soma-core",)),
 }
 TEST_TOOLS = ["hypothesis"]
@@ -28,9 +29,16 @@ def install_everything(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Set up and run the main example."""
-    session.install("-c", "constraints.txt", "-e", "./soma-core", "-r", "examples/requirements.txt")
+    """Set up and run the main example, twice: the second process computes nothing."""
+    session.install(
+        "-c",
+        "constraints.txt",
+        *("-e", "./soma-core", "-e", "./soma-cache"),
+        *("-r", "examples/requirements.txt"),
+    )
     session.run("python", "examples/digits.py")
+    session.run("python", "examples/digits.py")
+    session.run("soma", "runs", "show", "last")
 
 
 @nox.session

@@ -178,11 +178,12 @@ class Forgets(MemoryStore):
 class TestCallbacks:
     def test_one_that_runs_a_graph_waits_for_no_claim(self):
         """A holds the claim and waits to be heard; B is in a callback, and wants the same key."""
-        in_callback, claimed = threading.Event(), threading.Event()
+        asking, in_callback, claimed = threading.Event(), threading.Event(), threading.Event()
 
         class Store(MemoryStore):
             def claim(self, key):
                 if threading.current_thread().name == "a":
+                    asking.set()
                     assert in_callback.wait(WAIT_S)
                 found = super().claim(key)
                 claimed.set()
@@ -213,8 +214,9 @@ class TestCallbacks:
             )
             for name, x in (("a", 1), ("b", 2))
         ]
-        for thread in threads:
-            thread.start()
+        threads[0].start()
+        assert asking.wait(WAIT_S)  # its start has been heard: B's callback keeps nobody from that
+        threads[1].start()
         for thread in threads:
             thread.join(WAIT_S)
         assert found == {"a": 2, "b": 3}

@@ -16,7 +16,6 @@ from soma import (
     GraphError,
     InvalidInput,
     InvalidOutput,
-    MissingPackage,
     Nameless,
     NotFittedError,
     Opaque,
@@ -499,7 +498,7 @@ class TestSizes:
         """Forward with a clock by which every call takes so many milliseconds."""
         ticks = iter(range(10**9))
         call = Call(fitting=False, x=x, clock=lambda: next(ticks) * ms / 1e3)
-        run = Run(g._program(), g._store, call, RunReport("forward"))
+        run = Run(g._program(), g._cache.store, call, RunReport("forward"))
         run_all(run, Inputs())
         return next(iter(run.results.values())), run.report
 
@@ -997,10 +996,6 @@ class TestBadInput:
     def test_caches_by_name(self):
         with pytest.raises(UnknownName, match=r"There is no cache 'memry'. Did you mean 'memory'"):
             Graph(cache="memry")
-        with pytest.raises(MissingPackage, match=r'pip install "soma-core.cache."'):
-            Graph(cache="disk")
-        with pytest.raises(MissingPackage, match="soma-cache"):
-            Graph(cache="file:///somewhere")
         with pytest.raises(InvalidInput, match="say cache='disk'"):
             Graph(cache_path="/somewhere")
         with pytest.raises(InvalidInput, match="cache must be one of"):

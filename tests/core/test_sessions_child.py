@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -604,6 +605,26 @@ def test_closing_while_the_program_is_opened_leaves_nothing(runner, monkeypatch)
     with member.use() as child:
         assert session.id not in child.known
         assert session.id in child.known["sessions that are gone"]
+
+
+def test_after_a_cancel_in_the_middle_of_an_import_another_process_is_asked(tmp_path, monkeypatch):
+    """One that stopped there has half a module, and ends: nobody finds it still alive."""
+    (tmp_path / "imported_slowly.py").write_text(
+        "import time\n"
+        "from soma.sessions import send_message\n"
+        "send_message('importing')\n"
+        "while True:\n"
+        "    time.sleep(0.01)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalRunner() as runner, runner.open(chain("off")) as session:
+        for _ in range(5):
+            before = session.call(os.getpid)
+            with pytest.raises(SessionCancelled):
+                session.call(
+                    import_module, "imported_slowly", on_message=lambda _: session.cancel()
+                )
+            assert session.call(os.getpid) != before
 
 
 class CancelsWhenPacked:

@@ -85,8 +85,8 @@ def ends(store):
 
 
 def record(key=KEY, digest="d", **more):
-    outputs = {"outputs": {"output": digest}, "bytes": {"output": 3}}
-    return ActionRecord(key=key, compute_ms=1.5, **{**outputs, **more})
+    usual = {"outputs": {"output": digest}, "bytes": {"output": 3}, "created_at": 1_234_567_890.125}
+    return ActionRecord(key=key, compute_ms=1.5, **{**usual, **more})
 
 
 def frame_of(value):

@@ -124,7 +124,7 @@ class TestStates:
     @pytest.mark.parametrize("deep", [False, True])
     @pytest.mark.parametrize("cache", ["off", "memory"])
     def test_warm_is_cold(self, cache, deep):
-        store = Graph(cache=cache)._store
+        store = Graph(cache=cache)._cache.store
         found = []
         for _ in range(3):
             graph = Graph(cache=store) if store is not None else Graph(cache="off")
@@ -456,7 +456,7 @@ class TestStatesOfAConstructor:
         g = Graph(cache="memory")
         g.node("starts", one)
         assert g.forward(10) == 11.0
-        h = Graph(cache=g._store)
+        h = Graph(cache=g._cache.store)
         h.node("starts", five)
         assert h.forward(10) == 15.0
 

@@ -80,6 +80,20 @@ def write_plugin(
     )
 
 
+def without(*names: str) -> str:
+    """Return code after which a process finds no distribution of those names, installed or not."""
+    return dedent(f"""
+        import importlib.metadata
+
+        _find = importlib.metadata.MetadataPathFinder.find_distributions
+
+        def _find_others(*args, **options):
+            return [one for one in _find(*args, **options) if one.name not in {names!r}]
+
+        importlib.metadata.MetadataPathFinder.find_distributions = _find_others
+    """)
+
+
 def run_python(
     code: str, *folders: Path, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:

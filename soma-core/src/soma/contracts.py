@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 __all__ = [
     "ActionRecord",
@@ -67,6 +67,16 @@ class ActionRecord:
     differs from another record, too short to guess a value from."""
     pickled: bool = False
     """Whether some of it was written with pickle: it never leaves this machine."""
+    effect: Literal["pure", "impure"] = "pure"
+    """``"impure"`` where it is no function of its input: a model was asked, a tool was called."""
+    expensive: bool = False
+    """Whether it cannot be had again by computing it, so that gc lets other blobs go first."""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    """Who made it: ``"node"``, ``"run"``, and what the store adds (``"host"``, ``"soma"``, ...)."""
+    created_at: float = 0.0
+    """When it was committed, in seconds since the epoch; 0.0 has the store say so."""
+    tier: str = field(default="", compare=False)
+    """Where a lookup has found it: ``"Memory"``, ``"Local"``, ``"Remote"``. Not a part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +208,23 @@ class Codec(Protocol):
 
 
 class ActionStore(Protocol):
-    """Where actions are recorded and their outputs kept. Safe for many threads and processes."""
+    """Where actions are recorded and their outputs kept. Safe for many threads and processes.
+
+    Used where they are present: ``adopt(blob, digest)`` and ``share(digest)``, which keep and give
+    the bytes of a frame as they lie in memory; ``try_claim(key, who)`` and ``holds_claim()``;
+    ``tier``, what a hit is called; ``open_options``, by which another process opens the same store
+    (None where none can); ``inline_bytes``, up to which size a frame lies in the record that names
+    it, so that another process finds it once it has looked that up; ``flush(timeout_s)``, which
+    waits until what it sends on in the background is there.
+    """
 
     def lookup(self, key: str) -> ActionRecord | None:
         """Return the record of ``key``; None is a miss. Takes no lock."""
 
     def write(self, frame: Frame, digest: str | None = None) -> str:
         """Keep a frame and return its content hash, which is ``digest`` where that is given.
+
+        A frame that no record names may go at any time: its record is committed next.
 
         Raises:
             OSError: it could not be kept; nothing is half written.
@@ -244,7 +264,10 @@ class ActionStore(Protocol):
         """
 
     def stats(self) -> Mapping[str, float]:
-        """Return counts, sizes in bytes and milliseconds of compute banked."""
+        """Return counts, sizes in bytes and milliseconds of compute banked.
+
+        At least ``records``, ``blobs``, ``bytes`` (those of the blobs) and ``compute_ms``.
+        """
 
     def gc(self, *, max_bytes: int, min_age_s: float = 0.0, dry_run: bool = False) -> int:
         """Remove blobs of the least value until ``max_bytes`` remain; return bytes freed."""

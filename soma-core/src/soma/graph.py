@@ -15,7 +15,7 @@ from soma.declaration import Declaration
 from soma.dsl import Marks, expand
 from soma.engine import NodeState, Program, RunReport
 from soma.engine.loading import load_states
-from soma.engine.opening import open_store
+from soma.engine.opening import CacheChoice
 from soma.errors import GraphError, InvalidInput, SomaError
 from soma.events import Bus, DefaultSinks, Subscription, make_event, open_sink
 from soma.events.progress import shown_progress
@@ -51,11 +51,14 @@ class Graph:
     40
 
     Args:
-        cache: where results are kept: None for the store that the graphs of this process share,
-            ``"memory"`` for one of this graph's own, ``"off"`` for none, ``"disk"`` or an address
-            for what soma-cache offers, or an ``ActionStore``.
-        cache_path: folder of a cache on disk.
-        cache_max_bytes: size of a cache in memory, in bytes; 1 GiB unless given.
+        cache: where results are kept: None for the cache on disk that all graphs share (without
+            soma-cache one in memory, and a line that says so), ``"memory"`` for one of this
+            graph's own that ends with it, ``"off"`` for none, ``"disk"`` for a cache on disk, an
+            address such as ``"file:///shared/cache"`` for a tier behind it, or an
+            ``ActionStore``.
+        cache_path: folder of a cache on disk; ``$SOMA_CACHE_DIR`` or ``~/.soma/cache`` unless
+            given.
+        cache_max_bytes: bytes that are held in memory; 1 GiB unless given.
 
     Raises:
         UnknownName: there is no such cache.
@@ -69,7 +72,7 @@ class Graph:
         cache_path: Any = None,
         cache_max_bytes: int | None = None,
     ) -> None:
-        self._store, self._store_source = open_store(cache, cache_path, cache_max_bytes)
+        self._cache = CacheChoice(cache, cache_path, cache_max_bytes)
         self._declared = Declaration()
         self._states: dict[str, NodeState] = {}
         self._seed: int | None = None
@@ -299,7 +302,7 @@ class Graph:
             self._last_run = report
             self._states = engine.fit(
                 program,
-                self._store,
+                self._cache.store,
                 x,
                 y,
                 states=self._states,
@@ -344,7 +347,7 @@ class Graph:
             self._last_run = report
             return engine.forward(
                 program,
-                self._store,
+                self._cache.store,
                 x,
                 states=self._states,
                 report=report,
@@ -443,8 +446,8 @@ class Graph:
         return SentProgram(
             engine=self._program(),
             topology=self._declared.freeze(),
-            store=self._store,
-            store_source=self._store_source,
+            store=self._cache.store,
+            store_source=self._cache.source,
             node_states=dict(self._states),
             seed=self._seed,
         )

@@ -162,10 +162,12 @@ def soma_action_stores() -> Iterable[ActionStoreSpec]:  # type: ignore[empty-bod
     Name: what users write in ``Graph(cache=name)``.
 
     Target: called ``(**options)``, returns a ``soma.contracts.ActionStore``.
-    ``soma plugins check`` and ``soma.testing.plugin_checks`` test that it can be called.
+    ``soma.testing.ActionStoreSuite`` tests what it does; ``soma plugins check`` and
+    ``soma.testing.plugin_checks`` test that it can be called.
 
-    If it raises: building the store fails with that error; a later failure to keep or read
-    something is one line on stderr and a miss, and the run goes on.
+    If it raises: a graph that names the store cannot be built; one that has it by default says so
+    on stderr once and holds results in memory. A later failure to keep or read something is one
+    line on stderr and a miss, and the run goes on.
 
     Example:
         @soma.hookimpl
@@ -181,9 +183,11 @@ def soma_cache_tiers() -> Iterable[CacheTierSpec]:  # type: ignore[empty-body]  
     Name: the URL scheme of the tier, without ``://``.
 
     Target: called ``(url, **options)``, returns a ``soma.contracts.CacheTier``.
-    ``soma plugins check`` and ``soma.testing.plugin_checks`` test that it can be called.
+    ``soma.testing.CacheTierSuite`` tests what it does; ``soma plugins check`` and
+    ``soma.testing.plugin_checks`` test that it can be called.
 
-    If it raises: the tier is passed over for that name, with one line on stderr.
+    If it raises: an error of Soma's own (a url that cannot be right) is the user's; after any
+    other the run goes on without the tier, with one line on stderr.
 
     Example:
         @soma.hookimpl

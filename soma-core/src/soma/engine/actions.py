@@ -12,6 +12,7 @@ failed run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import time
 from typing import Any
 
 from soma.contracts import ActionRecord
@@ -127,8 +128,9 @@ def _compute_state(
     if written is None:
         return NodeState.as_is(learned) if made.parcel is None else NodeState.packed(made.parcel)
     if found.recorded and not changed_itself(run, place, found, "fit", made.stays):
+        kept = run.cache.write(place, written)
         tell_if_different(run, place, "state", before, written)
-        if run.cache.write(place, written):
+        if kept:
             _commit(run, place, "state", found, written, duration_ms=made.duration_ms)
             state = NodeState.stored(run.store, written.digest)
             if state is not None:
@@ -229,6 +231,14 @@ def compute_output(
     written = _written(run, place, made)
     nbytes = written.nbytes if written is not None else 0
     recording.done(run, at, "output", outcome, made, nbytes=nbytes)
+    recorded = (
+        written is not None
+        and found.recorded
+        and not changed_itself(run, place, found, "forward", made.stays)
+    )
+    keeps = recorded and run.keeps_output(place, nbytes, made.duration_ms)
+    # The store takes the hash of what it writes, so it is asked first.
+    kept = keeps and written is not None and run.cache.write(place, written)
     value = VirtualValue(
         written.value if isinstance(written, Encoded) else made.found,
         digest="" if written is None else written.digest,
@@ -236,21 +246,15 @@ def compute_output(
         uses=run.uses[place],
         sticky=run.site(at) in run.sticky or not (traits.deterministic or found.recorded),
         basis=found.basis,
+        kept_by=run.store if kept else None,
         parcel=made.parcel,
     )
     value.unhashable = written is None
     run.refreshed.add((run.site(at), "output"))
-    if (
-        written is not None
-        and found.recorded
-        and not changed_itself(run, place, found, "forward", made.stays)
-    ):
-        if found.key is not None:
+    if written is not None and recorded:
+        if outcome == "recomputed" or _is_refreshed(run, place):  # else there was none just now
             tell_if_different(run, place, "output", run.cache.lookup(found.key), written)
-        keeps = run.keeps_output(place, nbytes, made.duration_ms)
-        if keeps and run.cache.write(place, written):
-            value.kept_by = run.store
-        if value.kept_by is not None or not keeps:
+        if kept or not keeps:
             _commit(run, place, "output", found, written, duration_ms=made.duration_ms)
     return value
 
@@ -308,13 +312,11 @@ def _written(run: Run, place: int, made: Made) -> Encoded | Parcel | None:
         run.notices.not_kept(place, made.why or f"a {made.told} has no codec")
         return None
     try:
-        encoded = encode(made.found)
-        encoded.digest  # noqa: B018  # taken before the object is handed on
+        return encode(made.found)
     except CodecError as error:
         if type(made.found) is not Opaque:
             run.notices.not_kept(place, error)
         return None
-    return encoded
 
 
 def _commit(
@@ -336,6 +338,8 @@ def _commit(
         name=found.identity.name,
         parts=found.identity.parts,
         pickled=written.pickled,
+        origin={"node": run.program.ids[place], "run": run.report.run_id},
+        created_at=time(),
     )
     run.cache.commit(place, record)
 

@@ -23,7 +23,7 @@ from typing import Any
 from soma.contracts import Frame
 from soma.engine import descriptors
 
-__all__ = ["MAP_FROM", "Blob", "private_frame"]
+__all__ = ["MAP_FROM", "Blob", "map_file", "private_frame"]
 
 MAP_FROM = 1 << 20
 """Bytes of buffers from which a frame is mapped instead of copied."""
@@ -91,7 +91,7 @@ class Blob:
         if self._fd < 0:
             return self.header, [memoryview(bytearray(piece)) for piece in self._pieces]
         size = sum(self.lengths)
-        whole = memoryview(_map(self._fd, size))
+        whole = memoryview(map_file(self._fd, size))
         ends = list(accumulate(self.lengths))
         return self.header, [
             whole[end - length : end] for end, length in zip(ends, self.lengths, strict=True)
@@ -125,7 +125,14 @@ class _Map(mmap.mmap):
             descriptors.release()
 
 
-def _map(fd: int, size: int) -> Any:
+def map_file(fd: int, size: int) -> Any:
+    """Return the first bytes of a file as memory that belongs to the caller: a private map.
+
+    The map outlives the descriptor. Where no descriptor may be held for it, they are read instead.
+
+    Raises:
+        OSError: the file cannot be read, or has fewer bytes.
+    """
     if descriptors.reserve():
         try:
             made = _Map(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -142,7 +149,10 @@ def _map(fd: int, size: int) -> Any:
 def _read_into(fd: int, view: memoryview) -> None:
     done = 0
     while done < len(view):
-        done += os.preadv(fd, [view[done:]], done)
+        count = os.preadv(fd, [view[done:]], done)
+        if count == 0:
+            raise OSError(f"a file of {len(view)} bytes ends after {done}")
+        done += count
 
 
 def _cut(whole: bytearray, lengths: Sequence[int]) -> Iterable[bytes]:

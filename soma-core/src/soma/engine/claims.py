@@ -1,8 +1,12 @@
-"""One computes, the others wait: claims on keys within a process.
+"""One computes, the others wait: claims on keys, within a process and, where asked, across them.
 
 A claim is held by a thread. Whoever holds one already does not wait for a second (two that wait for
 each other would wait for ever) and computes: that costs time, and is never wrong. A claim can be
 let go by anybody, so that Ctrl-C frees what an abandoned thread holds.
+
+The surprise: a lock between processes belongs to the process, and not to the thread that took it.
+So it is taken and given back under the same lock as the claim that stands for it, at once and never
+waiting; otherwise one thread could give back what another has just taken. Waiting is asking again.
 """
 
 from __future__ import annotations
@@ -12,26 +16,66 @@ import threading
 import weakref
 from time import monotonic
 from types import TracebackType
+from typing import Protocol
 
-from soma._notices import tell
+from soma._notices import tell, tell_once
+from soma.errors import describe_error
 
-__all__ = ["Claim", "Claims", "leave_claims"]
+__all__ = ["Across", "Claim", "Claims", "leave_claims"]
 
 _WAIT_S = 0.1
 """A signal may be delivered to another thread, and this one then sees it when it wakes up."""
+_POLL_S, _MOST_POLL_S = 0.001, 0.05
+"""No process is told that another has let go: it asks, soon at first and then less often."""
 TELL_AFTER_S = 5.0
 """A waiter says after this time whom it waits for."""
 
 
-class Claims:
-    """The claims of one store."""
+class Across(Protocol):
+    """Locks on keys that other processes see. They die with their process."""
 
-    def __init__(self) -> None:
+    def lock(self, key: str) -> bool:
+        """Take a lock at once, for this process; False where another process has it.
+
+        Raises:
+            OSError: there are no working locks.
+        """
+        ...
+
+    def unlock(self, key: str) -> None:
+        """Give a lock back; nothing happens where it was not taken.
+
+        Raises:
+            OSError: there are no working locks.
+        """
+        ...
+
+    def holder(self, key: str) -> str:
+        """Return who has a lock, as ``process 1234``; nothing where nobody has it.
+
+        Raises:
+            OSError: there are no working locks.
+        """
+        ...
+
+
+class Claims:
+    """The claims of one store.
+
+    Args:
+        across: keeps other processes from what is claimed here; None where there are no others.
+            One that does not work costs that what another process computes is computed here too.
+    """
+
+    def __init__(self, across: Across | None = None) -> None:
+        self._across = across
         self._begin()
-        _all.add(self)
+        with _adding:
+            _all.add(self)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._held: dict[str, Claim] = {}
 
     def claim(self, key: str) -> Claim:
@@ -46,50 +90,110 @@ class Claims:
             who: whom a waiter says that it waits for.
         """
         claim = Claim(self, key)
-        claim.who = who
-        with self._changed:
-            if key in self._held:
-                return None
-            self._held[key] = claim
-        return claim
+        try:
+            with self._lock:
+                return claim if self._grab(claim, 0, who) else None
+        except BaseException:
+            self._let_go(claim)
+            raise
 
     def held_here(self) -> bool:
         """Say whether this thread holds a claim: then it should wait for nobody."""
-        me = threading.get_ident()
-        with self._changed:
-            return any(one.owner == me for one in self._held.values())
+        with self._lock:
+            return self._holds(threading.get_ident())
+
+    def _holds(self, thread: int) -> bool:
+        return any(one.owner == thread for one in self._held.values())
 
     def _leave(self, thread: int) -> None:
-        with self._changed:
+        with self._lock:
             for claim in [one for one in self._held.values() if one.owner == thread]:
-                del self._held[claim.key]
-            self._changed.notify_all()
+                self._free(claim)
 
     def _take(self, claim: Claim) -> None:
         """Wait until the key is free and take it; or go on without, where one is held already."""
-        me = threading.get_ident()
-        told = False
-        deadline = monotonic() + TELL_AFTER_S
-        with self._changed:
-            while claim.key in self._held:
-                if any(one.owner == me for one in self._held.values()):
-                    return
+        me, who = threading.get_ident(), threading.current_thread().name
+        with self._lock:
+            if not self._grab(claim, me, who):
+                self._wait(claim, me, who)
+
+    def _wait(self, claim: Claim, me: int, who: str) -> None:
+        told, poll_s, deadline = False, _POLL_S, monotonic() + TELL_AFTER_S
+        while not self._holds(me):
+            if claim.key in self._held:
                 self._changed.wait(_WAIT_S)
-                if not told and claim.key in self._held and monotonic() > deadline:
-                    told = True
-                    tell(f"waiting for {self._held[claim.key].who}, which computes the same")
-            claim.owner = me
-            claim.who = threading.current_thread().name
-            self._held[claim.key] = claim
+            else:
+                self._changed.wait(poll_s)
+                poll_s = min(2 * poll_s, _MOST_POLL_S)
+            if self._grab(claim, me, who):
+                return
+            if not told and monotonic() > deadline:
+                told = self._tell_of_holder(claim.key)
+
+    def _grab(self, claim: Claim, owner: int, who: str) -> bool:
+        """Take a key that is free, here and for other processes. Under the lock, like all below."""
+        if claim.key in self._held:
+            return False
+        claim.owner, claim.who = owner, who
+        self._held[claim.key] = claim
+        if self._across is None or self._lock_across(claim, self._across):
+            return True
+        del self._held[claim.key]
+        return False
+
+    def _lock_across(self, claim: Claim, across: Across) -> bool:
+        claim.locked = True  # before it is, so that Ctrl-C in between leaves nothing locked
+        try:
+            claim.locked = across.lock(claim.key)
+        except Exception as error:
+            claim.locked = False
+            if not isinstance(error, OSError):
+                raise
+            _tell_broken(error)
+            return True
+        return claim.locked
+
+    def _tell_of_holder(self, key: str) -> bool:
+        claim, who = self._held.get(key), ""
+        if claim is not None:
+            who = claim.who
+        elif self._across is not None:
+            try:
+                who = self._across.holder(key)
+            except OSError as error:
+                _tell_broken(error)
+        if who:  # it may have let go just now
+            tell(f"waiting for {who}, which computes the same")
+        return bool(who)
 
     def _let_go(self, claim: Claim) -> None:
-        with self._changed:
+        with self._lock:
             if self._held.get(claim.key) is claim:
-                del self._held[claim.key]
-                self._changed.notify_all()
+                self._free(claim)
+
+    def _free(self, claim: Claim) -> None:
+        """Let go of a claim: for other processes first, so that who breaks in can try again."""
+        if claim.locked and self._across is not None:
+            try:
+                self._across.unlock(claim.key)
+            except OSError as error:
+                _tell_broken(error)
+            claim.locked = False
+        del self._held[claim.key]
+        self._changed.notify_all()
 
 
 _all: weakref.WeakSet[Claims] = weakref.WeakSet()
+_adding = threading.RLock()
+"""Who adds one does not disturb who goes through them."""
+
+
+def _tell_broken(error: OSError) -> None:
+    text = describe_error(error)
+    tell_once(
+        ("claims", text),
+        f"processes cannot see what others compute, and may compute the same: {text}",
+    )
 
 
 def leave_claims() -> None:
@@ -99,13 +203,17 @@ def leave_claims() -> None:
     at worst the same is then computed twice.
     """
     me = threading.get_ident()
-    for claims in list(_all):
+    with _adding:
+        found = list(_all)
+    for claims in found:
         claims._leave(me)  # noqa: SLF001  # the room's own
 
 
 def _after_fork() -> None:
-    """Forget every claim: the threads that hold them did not come along."""
-    for claims in _all:
+    """Forget every claim: the threads that hold them did not come along, and nor did the locks."""
+    global _adding  # noqa: PLW0603  # a thread that did not come along may have held it
+    _adding = threading.RLock()
+    for claims in list(_all):
         claims._begin()  # noqa: SLF001  # the room's own
 
 
@@ -115,16 +223,22 @@ os.register_at_fork(after_in_child=_after_fork)
 class Claim:
     """One claim. Leaving it twice, or from another thread, does no harm."""
 
-    __slots__ = ("_claims", "key", "owner", "who")
+    __slots__ = ("_claims", "key", "locked", "owner", "who")
 
     def __init__(self, claims: Claims, key: str) -> None:
         self._claims = claims
         self.key = key
         self.owner = 0
         self.who = ""
+        self.locked = False
+        """Whether other processes see it."""
 
     def __enter__(self) -> None:
-        self._claims._take(self)  # noqa: SLF001  # the two are one
+        try:
+            self._claims._take(self)  # noqa: SLF001  # the two are one
+        except BaseException:
+            self._claims._let_go(self)  # noqa: SLF001  # as above
+            raise
 
     def __exit__(
         self,
@@ -132,4 +246,8 @@ class Claim:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._claims._let_go(self)  # noqa: SLF001  # as above
+        try:
+            self._claims._let_go(self)  # noqa: SLF001  # as above
+        except BaseException:  # Ctrl-C in the middle of it
+            self._claims._let_go(self)  # noqa: SLF001  # as above
+            raise

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.notices import Notices
 from soma.engine.parcels import Parcel
+from soma.engine.values import is_found_by_hash
 from soma.errors import describe_error
 from soma.frame import Encoded
 
@@ -42,6 +43,13 @@ class GuardedStore:
         except Exception:  # noqa: BLE001  # as above
             return False
 
+    def finds(self, digest: str, nbytes: int) -> bool:
+        """Say whether whoever has the same store finds a blob by its hash alone."""
+        try:
+            return self._store is not None and is_found_by_hash(self._store, digest, nbytes)
+        except Exception:  # noqa: BLE001  # as above
+            return False
+
     def claim(self, key: str) -> AbstractContextManager[None] | None:
         """Return the claim on a key; None where the store cannot give one."""
         if self._store is None:
@@ -60,11 +68,14 @@ class GuardedStore:
             self.broken("claimed", error)
 
     def write(self, place: int, written: Encoded | Parcel, digest: str = "") -> bool:
-        """Keep a frame, whose hash may be known; False, and a line, where that cannot be."""
+        """Keep a frame, whose hash may be known; False, and a line, where that cannot be.
+
+        Where it is not known, the store takes it, beside the writing where it can.
+        """
         if self._store is None:
             return False
         try:
-            _write(self._store, written, digest or written.digest)
+            _write(self._store, written, digest)
         except Exception as error:  # noqa: BLE001  # as above
             self._notices.not_kept(place, error)
             return False
@@ -88,8 +99,10 @@ class GuardedStore:
 
 def _write(store: ActionStore, written: Encoded | Parcel, digest: str) -> None:
     if isinstance(written, Encoded):
-        store.write((written.header, written.buffers), digest)
+        known = digest or written.known_digest or None
+        written.know_digest(store.write((written.header, written.buffers), known))
         return
+    digest = digest or written.hash()
     adopt = getattr(store, "adopt", None)  # what lies in memory already need not be copied
     if adopt is not None:
         adopt(written.blob, digest)

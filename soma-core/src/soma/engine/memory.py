@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -39,6 +41,8 @@ class MemoryStore:
 
     tier = "Memory"
     """What ``NodeCacheHit`` events call it."""
+    open_options = None
+    """No other process can open it."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         limit: Any = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
@@ -116,6 +120,8 @@ class MemoryStore:
 
     def commit(self, record: ActionRecord) -> None:
         """Make the record visible."""
+        if not record.created_at:
+            record = replace(record, created_at=time.time())
         with self._lock:
             self._records[record.key] = record
             self._records.move_to_end(record.key)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeAlias
 
+from soma._lazy import lazy_property
 from soma.engine.needs import Layout, Needs, find_needs
 from soma.engine.scopes import Branching, Looping, Scope, lay_scopes
 from soma.identity import NodeIdentity
@@ -72,12 +72,12 @@ class Program:
         """How many nodes the graph itself has, without those in bodies."""
         return self.scopes[0].stop
 
-    @cached_property
+    @lazy_property
     def learners(self) -> tuple[int, ...]:
         """Nodes that learn."""
         return tuple(place for place, one in enumerate(self.traits) if one.trainable)
 
-    @cached_property
+    @lazy_property
     def placed(self) -> tuple[Execute, ...]:
         """Nodes that shall run somewhere else."""
         return tuple(
@@ -86,7 +86,7 @@ class Program:
             if isinstance(one, Execute) and one.target not in (None, "local")
         )
 
-    @cached_property
+    @lazy_property
     def cached(self) -> tuple[int, ...]:
         """Nodes every output of which is kept."""
         return tuple(
@@ -95,7 +95,7 @@ class Program:
             if isinstance(one, Execute) and one.cached
         )
 
-    @cached_property
+    @lazy_property
     def fed_by_control(self) -> frozenset[int]:
         """Nodes that get what a branch or loop gives."""
         return frozenset(
@@ -104,7 +104,7 @@ class Program:
             if any(source in self.controls for source in sources)
         )
 
-    @cached_property
+    @lazy_property
     def roots(self) -> tuple[tuple[int, ...], ...]:
         """Nodes of each scope that wait for nothing, the last first."""
         return tuple(

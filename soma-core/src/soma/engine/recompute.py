@@ -83,7 +83,7 @@ class Inputs:
 
     def _packed_results(self, run: Run, found: Mapping[int, int]) -> dict[int, Any]:
         """Return the bytes of each leaf, or the hash of what the store has."""
-        kept = {at for at in found.values() if _is_kept(run, at)}
+        kept = {at for at in found.values() if _is_found_by_hash(run, at)}
         self.ensure(run, [at for at in found.values() if at not in kept])
         for at in run.stands_for.keys() & found.keys():
             keep_result(run, found[at])
@@ -107,6 +107,8 @@ class Inputs:
             again = _missing_above(run, missing)
             while again and not _reserved(run, again):  # somebody took the last of one just now
                 again = _missing_above(run, missing)
+            if not again:
+                return
             try:
                 _make_all_again(run, _in_order(run, again))
             except Changed as changed:
@@ -121,9 +123,11 @@ def _gathered(run: Run, at: int) -> Any:
     return {id_: run.take(one) for id_, one in zip(run.names[at], sources, strict=True)}
 
 
-def _is_kept(run: Run, at: int) -> bool:
+def _is_found_by_hash(run: Run, at: int) -> bool:
     value = run.outputs[at]
-    return value.kept_by is not None and bool(value.digest) and run.cache.has(value.digest)
+    if value.kept_by is None or not value.digest:
+        return False
+    return run.cache.finds(value.digest, value.nbytes)
 
 
 def _packed(run: Run, at: int, where: str, *, again: bool = False) -> Given:

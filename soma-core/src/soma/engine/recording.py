@@ -98,7 +98,7 @@ def hit(run: Run, at: int, what: Any, record: ActionRecord, began: float) -> Non
             NodeCacheHit,
             what=what,
             key=record.key,
-            tier=getattr(run.store, "tier", "Local"),
+            tier=record.tier or getattr(run.store, "tier", "Local"),
             load_time=(run.call.clock() - began) * 1e3,
             bytes=nbytes,
         )

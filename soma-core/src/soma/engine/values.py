@@ -29,6 +29,7 @@ __all__ = [
     "IMMUTABLE",
     "NOT_IN_HAND",
     "VirtualValue",
+    "is_found_by_hash",
     "is_plain_array",
     "private_copy",
     "read_frame",
@@ -239,6 +240,15 @@ class VirtualValue:
         if self._parcel is None:
             self._parcel = replace(pack(self._object), digest=self.digest)
         return self._parcel
+
+
+def is_found_by_hash(store: ActionStore, digest: str, nbytes: int) -> bool:
+    """Say whether another process that has the same store finds a blob by its hash alone.
+
+    One that lies in a record is found by who looks the record up.
+    """
+    in_record: int = getattr(store, "inline_bytes", 0)
+    return nbytes > in_record and store.has(digest)
 
 
 def shared_parcel(store: ActionStore, digest: str) -> Parcel | None:

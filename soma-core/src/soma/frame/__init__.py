@@ -14,7 +14,7 @@ from typing import Any
 from soma.frame.decode import decode, decode_parts
 from soma.frame.encode import encode
 from soma.frame.encoded import Encoded, hash_parts
-from soma.frame.layout import names_codec
+from soma.frame.layout import is_pickled, names_codec, split
 
 __all__ = [
     "NATIVE_TYPES",
@@ -24,7 +24,9 @@ __all__ = [
     "decode_parts",
     "encode",
     "hash_parts",
+    "is_pickled",
     "names_codec",
+    "split",
 ]
 
 NATIVE_TYPES = (

@@ -67,6 +67,10 @@ class Encoded:
         """The content hash if it has been asked for before, else an empty text."""
         return self._digest
 
+    def know_digest(self, digest: str) -> None:
+        """Take over a hash that somebody has taken while writing the frame."""
+        self._digest = digest
+
     @property
     def value(self) -> Any:
         """What goes on instead of the value that was given.

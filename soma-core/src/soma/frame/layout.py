@@ -27,10 +27,12 @@ __all__ = [
     "MAX_NESTING",
     "Parsed",
     "build_header",
+    "is_pickled",
     "names_codec",
     "pad",
     "parse",
     "parse_pieces",
+    "split",
 ]
 
 MAGIC = b"SOMA1"
@@ -113,6 +115,36 @@ def parse_pieces(header: bytes, pieces: Sequence[memoryview]) -> Parsed:
     return Parsed(flags=flags, tokens=tokens, buffers=buffers)
 
 
+def split(raw: Any) -> tuple[bytes, list[memoryview]]:
+    """Return the header of a frame and its pieces as ``parse_pieces`` takes them: all views.
+
+    Args:
+        raw: a whole frame: bytes, or anything with a contiguous buffer.
+
+    Raises:
+        FrameError: its header cannot be read, or the lengths in it are not those of the frame.
+    """
+    view = memoryview(raw).cast("B")
+    end = _PREAMBLE + _read_preamble(view)[1]
+    if end > len(view):
+        raise FrameError(f"The frame was cut: {len(view)} bytes do not hold its header")
+    if end < len(view):
+        end += -end % ALIGNMENT
+    header = bytes(view[:end])
+    read = _remembered if len(header) <= _REMEMBERED_BYTES else _read_start
+    lengths = read(header)[2]
+    pieces: list[memoryview] = []
+    for one in lengths:
+        if pieces:
+            pieces.append(pad(end))
+            end += len(pieces[-1])
+        pieces.append(view[end : end + one])
+        end += one
+    if end != len(view):
+        raise FrameError(f"The frame has {len(view)} bytes, and its header describes {end}")
+    return header, pieces
+
+
 def _read_start(header: bytes) -> tuple[int, list[Any], list[int]]:
     """Return (flags, tokens, lengths) of a header in one piece."""
     flags, length = _read_preamble(memoryview(header))
@@ -136,6 +168,18 @@ def names_codec(header: bytes) -> bool:
     """
     tokens = (_remembered(header) if len(header) <= _REMEMBERED_BYTES else _read_start(header))[1]
     return any(type(one) is list and one[:1] and one[0] in _BY_CODEC for one in tokens)
+
+
+def is_pickled(raw: Any) -> bool:
+    """Say whether some of a frame was written with pickle.
+
+    Args:
+        raw: a frame, or its header.
+
+    Raises:
+        FrameError: it does not begin as a frame does.
+    """
+    return bool(_read_preamble(memoryview(raw).cast("B"))[0] & FLAG_PICKLE)
 
 
 _BY_CODEC = frozenset({int(Code.CODEC), int(Code.CODEC_BUFFERS), int(Code.PICKLE)})

@@ -48,11 +48,14 @@ _REMEMBERED = 1024
 class _Known:
     """The code of one class or function, as it was found."""
 
-    __slots__ = ("__weakref__", "parts", "root")
+    __slots__ = ("__weakref__", "hashed", "parts", "root")
 
     def __init__(self, root: Any, parts: CodeParts) -> None:
         self.root = root
         self.parts = parts
+        self.hashed: tuple[str, str, dict[str, bytes]] | None = None
+        """Name, hash and short digests of the code where nothing else joins it: many nodes have
+        the same."""
 
 
 _memo: dict[int, _Known] = {}
@@ -167,24 +170,27 @@ class NodeIdentity:
         """
         if self._roots and type(self._node) is not self._root:  # its __class__ was replaced
             self._look_at_class()
-        parts = self._read_code()
+        known = self._read_code()
+        parts = known.parts
         last = self._last
         if last is not None and last[0] is parts and self._config_unchanged(last[1]):
             return last[2]
         if self._keys != tuple(getattr(self._node, "__dict__", ())):
             self._look_at_class()
         values = self._config()
-        identity = self._build(parts, values)
+        identity = self._build(known, values)
         immutable = all(type(value) in _IMMUTABLE for value in values.values())
         self._last = (parts, values if immutable else None, identity)
         return identity
 
-    def _read_code(self) -> CodeParts:
-        root = self._root
-        for known in (self._known, _memo.get(id(root)), _passing.get(id(root))):
+    def _read_code(self) -> _Known:
+        root, known = self._root, self._known
+        if known is not None and known.root is root and known.parts.unchanged():
+            return known
+        for known in (_memo.get(id(root)), _passing.get(id(root))):
             if known is not None and known.root is root and known.parts.unchanged():
                 self._known = known
-                return known.parts
+                return known
         try:
             found = self._collect()
         except Unhashable as error:
@@ -196,11 +202,11 @@ class NodeIdentity:
         with _memo_lock:
             if not is_reachable(root):
                 _passing[id(root)] = known
-                return found
+                return known
             _memo[id(root)] = known
             while len(_memo) > _REMEMBERED:
                 del _memo[next(iter(_memo))]
-        return found
+        return known
 
     def _collect(self) -> CodeParts:
         root = self._root
@@ -230,14 +236,9 @@ class NodeIdentity:
             code.is_code(value) for cls in self._roots for value in vars(cls).values()
         )
 
-    def _build(self, parts: CodeParts, values: dict[str, Any]) -> Identity:
+    def _build(self, known: _Known, values: dict[str, Any]) -> Identity:
         name = qualified_name(self._root)
-        hasher = blake3(b"identity\0" + name.encode("utf-8", "surrogatepass") + b"\0")
-        hasher.update(parts.digest)
-        short = {label: digest[:_SHORT] for label, digest in parts.parts.items()}
-        for label, digest in self._surroundings():
-            hasher.update(label.encode() + b"\0" + digest)
-            short[label] = digest[:_SHORT]
+        code, short = self._code_of(name, known)
         config = blake3(b"config")
         for label, digest in sorted(self._config_parts(values)):
             raw = label.encode("utf-8", "surrogatepass")
@@ -245,16 +246,31 @@ class NodeIdentity:
             short[f"attribute {label}"] = digest[:_SHORT]
         return Identity(
             name=name,
-            code=hasher.hexdigest(),
+            code=code,
             config=config.hexdigest(),
             parts=types.MappingProxyType(short),
         )
 
-    def _surroundings(self) -> Iterator[tuple[str, bytes]]:
+    def _code_of(self, name: str, known: _Known) -> tuple[str, dict[str, bytes]]:
+        """Return the hash of the code and its surroundings, and short digests of their parts."""
+        wanted = self._declared("_cache_env")
+        if not wanted and known.hashed is not None and known.hashed[0] == name:
+            return known.hashed[1], known.hashed[2].copy()
+        hasher = blake3(b"identity\0" + name.encode("utf-8", "surrogatepass") + b"\0")
+        hasher.update(known.parts.digest)
+        short = {label: digest[:_SHORT] for label, digest in known.parts.parts.items()}
+        for label, digest in self._surroundings(wanted):
+            hasher.update(label.encode() + b"\0" + digest)
+            short[label] = digest[:_SHORT]
+        code = hasher.hexdigest()
+        if not wanted:
+            known.hashed = name, code, short.copy()
+        return code, short
+
+    def _surroundings(self, wanted: tuple[Any, ...]) -> Iterator[tuple[str, bytes]]:
         """Yield the Python version, and the versions that ``_cache_env`` asks for."""
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         yield "python", blake3(python.encode()).digest()
-        wanted = self._declared("_cache_env")
         if not all(isinstance(one, str) for one in wanted):
             raise CacheConfigError(
                 f"Node {self._name!r}: _cache_env must be a tuple of {_DECLARED['_cache_env']}, "

@@ -11,9 +11,9 @@ are found by their ids.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from soma._lazy import lazy_property
 from soma.errors import SomaError
 from soma.plan.data import FORMAT, plan_from_data, plan_to_data
 from soma.plan.entries import (
@@ -64,17 +64,17 @@ class Plan:
     root: Sequence
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    @cached_property
+    @lazy_property
     def entries(self) -> tuple[Unit, ...]:
         """What runs, each after what it waits for; what lies in branches and loops is in these."""
         return tuple(units_of(self.root))
 
-    @cached_property
+    @lazy_property
     def nodes(self) -> tuple[Execute, ...]:
         """Every node, each after what it waits for, those in branches and loops at their place."""
         return tuple(nodes_of(self.root))
 
-    @cached_property
+    @lazy_property
     def leaves(self) -> tuple[str, ...]:
         """The ids that feed nobody: their outputs are what a forward returns."""
         feeding = {id_ for entry in self.entries for one in _parts(entry) for id_ in one.needs}

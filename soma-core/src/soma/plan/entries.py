@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
+
+from soma._lazy import lazy_property
 
 __all__ = [
     "MAX_NESTED",
@@ -119,7 +120,7 @@ class Branch:
         """The ids by which others wait for it."""
         return (self.node,)
 
-    @cached_property
+    @lazy_property
     def needs(self) -> tuple[str, ...]:
         """The ids that must be done before: what feeds it, and its condition."""
         return tuple(dict.fromkeys((*self.waits_for, self.condition)))

@@ -158,7 +158,7 @@ class Asking:
             self._say_stop(now)
             message = self._receive(now.wait_until(_LOOK_S))
             if message is not None:
-                if _answers(message, now):
+                if self._answers(message, now):
                     return message
                 handler = handlers.get(message.kind)
                 if handler is not None:
@@ -271,18 +271,22 @@ class Asking:
         while self._process.alive:
             self._say_stop(now)
             message = self._process.receive(monotonic() + _LOOK_S)
-            if message is not None and _answers(message, now):
+            if message is not None and self._answers(message, now):
                 return
             if now.is_stuck():
                 self._kill("did not stop when it was told to")
 
+    def _answers(self, message: Message, now: UnderWay) -> bool:
+        """Say whether a message ends a call; where it ends the process too, wait for that."""
+        if message.kind not in {"done", "failed"} or message.fields.get("call") != now.number:
+            return False
+        if message.fields.get("ends"):  # whoever is next must not find it alive
+            self._process.close()
+        return True
+
     def close(self) -> None:
         """End the process. May be called twice."""
         self._process.close()
-
-
-def _answers(message: Message, now: UnderWay) -> bool:
-    return message.kind in {"done", "failed"} and message.fields.get("call") == now.number
 
 
 def _at_once() -> bool:

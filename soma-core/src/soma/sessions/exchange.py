@@ -32,7 +32,7 @@ from soma.sessions.calls import Child
 from soma.sessions.place import Place
 from soma.sessions.sending import given_field, told_states
 from soma.sessions.shelf import Shelf
-from soma.sessions.store_server import StoreServer
+from soma.sessions.store_server import StoreServer, may_wait
 from soma.sessions.wire import Message, get_parcel
 
 __all__ = ["Exchange"]
@@ -47,7 +47,8 @@ class Exchange:
         states: what the call starts with.
         shelf: what was put into the session.
         bus: who hears of it.
-        asked: the store that the process asks us for; None where it asks for none.
+        store: the store of the program.
+        asks_us: whether the process asks us for what is in there; else it has opened it itself.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Exchange:
         states: Mapping[str, NodeState],
         shelf: Shelf,
         bus: Bus,
-        asked: ActionStore | None,
+        store: ActionStore | None,
+        asks_us: bool,
     ) -> None:
         self._place = place
         self._child = child
@@ -66,12 +68,15 @@ class Exchange:
         self._bus = bus
         self._before = states
         self._has = place.borrow(child)
-        self._server = None if asked is None else StoreServer(asked, child.tell, child.name)
+        self._server = None
+        if store is not None and asks_us:
+            self._server = StoreServer(store, child.tell, child.name)
         self._announced = _Announced()
         self._received: list[Blob] = []
         self.blobs: list[Blob] = []
         self.fields: dict[str, Any] = {
             "listening": bus.listening,
+            "waits": store is None or may_wait(store),
             **told_states(states, self._has.states, self.blobs),
         }
 

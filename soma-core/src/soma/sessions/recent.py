@@ -57,4 +57,9 @@ def plain_record(record: ActionRecord) -> dict[str, Any]:
         "name": record.name,
         "parts": dict(record.parts),
         "pickled": record.pickled,
+        "effect": record.effect,
+        "expensive": record.expensive,
+        "origin": dict(record.origin),
+        "created_at": record.created_at,
+        "tier": record.tier,
     }

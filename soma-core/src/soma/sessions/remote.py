@@ -193,8 +193,15 @@ class ChildSession(BaseSession):
                 self._place.tell()
 
     def _begin(self, child: Child, states: Mapping[str, NodeState], bus: Bus) -> Exchange:
-        asked = self._program.store if self._sent.asks_us else None
-        return Exchange(self._place, child, states=states, shelf=self._shelf, bus=bus, asked=asked)
+        return Exchange(
+            self._place,
+            child,
+            states=states,
+            shelf=self._shelf,
+            bus=bus,
+            store=self._program.store,
+            asks_us=self._sent.asks_us,
+        )
 
     def _alone(self, method: str, work: Callable[[Child], _T]) -> _T:
         """Do something in the process when it is this call's turn, so that it can be cancelled."""

@@ -24,7 +24,7 @@ from soma.sessions.failures import pack_error
 from soma.sessions.recent import Recent, plain_record
 from soma.sessions.wire import Message
 
-__all__ = ["StoreServer"]
+__all__ = ["StoreServer", "may_wait"]
 
 _LEAVES_S = 2.0
 """How long to wait for a thread that lets go of a claim."""
@@ -55,9 +55,7 @@ class StoreServer:
         self._lock = threading.Lock()
         self._claims: dict[int, AbstractContextManager[None]] = {}
         self._closed = False
-        holds = getattr(store, "holds_claim", None)
-        # What the child waits for may be held by this very thread.
-        self._may_wait = not in_callback() and not (holds is not None and holds())
+        self._may_wait = may_wait(store)
         self.errors: list[str] = []
         """Why something could not be kept, in words."""
         self.handlers: Mapping[str, Callable[[Message], None]] = {
@@ -228,6 +226,15 @@ class StoreServer:
     def _say(self, fields: Mapping[str, Any], answer: dict[str, Any]) -> None:
         with suppress(SessionLost):  # then the call ends, and with it the claim
             self._tell("answer", {**answer, "id": fields["id"]})
+
+
+def may_wait(store: ActionStore) -> bool:
+    """Say whether a child may wait for a claim while this thread waits for the child.
+
+    Not where this very thread may hold what the child would wait for.
+    """
+    holds = getattr(store, "holds_claim", None)
+    return not in_callback() and not (holds is not None and holds())
 
 
 class _Waited:

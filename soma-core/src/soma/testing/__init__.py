@@ -29,11 +29,28 @@ pytest.register_assert_rewrite(
     "soma.testing._session_faults",
     "soma.testing._session_runs",
     "soma.testing._session_suite",
+    "soma.testing._store_base",
+    "soma.testing._store_claims",
+    "soma.testing._store_frames",
+    "soma.testing._store_keeping",
+    "soma.testing._store_records",
+    "soma.testing._store_suite",
+    "soma.testing._threads",
+    "soma.testing._tier_suite",
 )
 
 from soma.testing._codec_suite import CodecSuite
 from soma.testing._plugins import plugin_checks
 from soma.testing._session_suite import SessionSuite
+from soma.testing._store_suite import ActionStoreSuite
 from soma.testing._suite import ConformanceSuite
+from soma.testing._tier_suite import CacheTierSuite
 
-__all__ = ["CodecSuite", "ConformanceSuite", "SessionSuite", "plugin_checks"]
+__all__ = [
+    "ActionStoreSuite",
+    "CacheTierSuite",
+    "CodecSuite",
+    "ConformanceSuite",
+    "SessionSuite",
+    "plugin_checks",
+]

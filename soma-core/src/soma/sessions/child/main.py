@@ -110,7 +110,7 @@ class _Child:
 
             kind, (fields, blobs) = "failed", pack_error(error)
             fields["cancelled"] = fields["cancelled"] or was_asked(call.number)
-            spoiled = fields["cancelled"] and _in_import(error)
+            spoiled = fields["ends"] = fields["cancelled"] and _in_import(error)
         _flush()
         self._connection.send(kind, {**fields, "call": call.number}, blobs)
         if spoiled:

@@ -11,6 +11,7 @@ alone where the client has the bytes, since its store was given them meanwhile.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
@@ -29,6 +30,7 @@ from soma.sessions import travel
 from soma.sessions.base import metrics_of
 from soma.sessions.checking import check_returned
 from soma.sessions.child.identities import SentIdentity
+from soma.sessions.child.impatient import Impatient
 from soma.sessions.child.serving import Answer, Call
 from soma.sessions.child.states import taken_state, told_state
 from soma.sessions.child.store import ProxyStore
@@ -39,6 +41,10 @@ from soma.sessions.wire import get_parcel, put_parcel
 from soma.topology import Declared, Topology
 
 __all__ = ["Opened"]
+
+
+_FLUSH_S = 10.0
+"""How long a store may take to send on what it has been given."""
 
 
 class _Session:
@@ -77,7 +83,11 @@ class _Session:
 
     def store(self, call: Call) -> ActionStore | None:
         """Return the store of one call."""
-        return ProxyStore(call, self.tier) if self.tier else self.own_store
+        if self.tier:
+            return ProxyStore(call, self.tier)
+        if self.own_store is None or call.message.fields["waits"]:
+            return self.own_store
+        return Impatient(self.own_store, f"a worker in process {os.getpid()}")
 
 
 class Opened:
@@ -104,9 +114,12 @@ class Opened:
         return {}, ()
 
     def close(self, call: Call) -> Answer:
-        """Let go of programs."""
+        """Let go of programs. This process may end at any time now."""
         for session in call.message.fields["sessions"]:
-            self._sessions.pop(session, None)
+            found = self._sessions.pop(session, None)
+            flush = None if found is None else getattr(found.own_store, "flush", None)
+            if flush is not None:
+                flush(_FLUSH_S)
         return {}, ()
 
     def fit(self, call: Call) -> Answer:

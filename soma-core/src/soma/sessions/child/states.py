@@ -11,6 +11,7 @@ from typing import Any
 from soma.contracts import ActionStore
 from soma.engine import NodeState
 from soma.engine.blobs import Blob
+from soma.engine.values import is_found_by_hash
 from soma.errors import NotSendable
 from soma.sessions.wire import get_parcel, put_parcel
 
@@ -38,6 +39,10 @@ def told_state(
             f"What node {id_!r} has learned cannot leave this process: {error}"
         ) from error.__cause__
     kept = state if parcel.form == "pickle" else NodeState.packed(parcel, loaded=state.loaded)
-    if parcel.digest and store is not None and store.has(parcel.digest):
+    if (
+        parcel.digest
+        and store is not None
+        and is_found_by_hash(store, parcel.digest, parcel.nbytes)
+    ):
         return kept, {**told, "digest": parcel.digest}
     return kept, {**told, "parcel": put_parcel(parcel, sent)}

@@ -1,0 +1,181 @@
+"""Which folder a cache is in, and what is done where that cannot be used.
+
+Nothing kept is worth a failed run. A folder that cannot be made or read, or is of another version,
+gives one line on standard error and a store in memory instead; one that cannot be written is read.
+A store is opened once per process: graphs that name the same folder share it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from soma._notices import tell_once
+from soma.contracts import ActionStore
+from soma.engine.memory import MemoryStore
+from soma.errors import InvalidInput, SomaError, describe_error, shown
+from soma.registry import default
+from soma.specs import CacheTierSpec
+from soma_cache.folder import Folder
+from soma_cache.layout import check_format
+from soma_cache.remote import Remote
+from soma_cache.store import DEFAULT_MAX_BYTES, DiskStore
+
+__all__ = ["default_folder", "open_store"]
+
+
+class _Wanted(NamedTuple):
+    root: str
+    url: str | None
+    asked: bool
+    """Whether whoever opens it has named the url."""
+    read_only: bool
+    max_bytes: int
+    always_sync: bool
+
+
+def default_folder() -> str:
+    """Return the folder of the cache that graphs have by default.
+
+    ``$SOMA_CACHE_DIR``, or ``~/.soma/cache`` where that is not set.
+    """
+    found = os.environ.get("SOMA_CACHE_DIR") or "~/.soma/cache"
+    return os.path.abspath(os.path.expanduser(found))
+
+
+def open_store(
+    path: Any = None,
+    *,
+    url: str | None = None,
+    read_only: bool = False,
+    max_bytes: int | None = None,
+) -> ActionStore:
+    """Open the cache in a folder.
+
+    Args:
+        path: the folder; None for ``default_folder()``.
+        url: a remote tier behind it, such as ``file:///shared/cache``; None for what
+            ``$SOMA_CACHE_REMOTE`` says, if anything.
+        read_only: write nothing to the folder; what is computed is held in memory.
+        max_bytes: bytes of small values that are held in memory; 1 GiB unless given.
+
+    Returns:
+        A ``DiskStore``; a ``MemoryStore``, and a line on standard error, where the folder cannot
+        be used.
+
+    Raises:
+        InvalidInput: an argument, or ``$SOMA_CACHE_FSYNC``, cannot be understood.
+        UnknownName: nobody provides a tier for that url.
+        MissingPackage: the package that does is not installed.
+    """
+    root = _folder_of(path)
+    asked = url is not None
+    url = url or os.environ.get("SOMA_CACHE_REMOTE") or None
+    limit: Any = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
+        raise InvalidInput(f"max_bytes is a whole number of bytes above 0, not {shown(limit)}")
+    wanted = _Wanted(root, url, asked, read_only, limit, _always_syncs())
+    with _lock:
+        store = _open.get(wanted)
+        if store is None:
+            store = _opened(wanted)
+            _open[wanted] = store
+        _last[:] = [store]  # which outlives the graphs that have it
+        return store
+
+
+def _folder_of(path: Any) -> str:
+    if path is None:
+        return default_folder()
+    try:
+        root = os.fspath(path)
+    except TypeError:
+        raise InvalidInput(f"cache_path is the path of a folder, not {shown(path)}") from None
+    if not isinstance(root, str) or not root or "\0" in root:
+        raise InvalidInput(f"cache_path is the path of a folder, not {shown(path)}")
+    return os.path.abspath(os.path.expanduser(root))
+
+
+def _always_syncs() -> bool:
+    said = os.environ.get("SOMA_CACHE_FSYNC", "auto")
+    if said not in ("auto", "always"):
+        raise InvalidInput(f"SOMA_CACHE_FSYNC must be 'auto' or 'always', not {shown(said)}")
+    return said == "always"
+
+
+def _opened(wanted: _Wanted) -> ActionStore:
+    remote = None if wanted.url is None else _remote_of(wanted.url, asked=wanted.asked)
+    root, read_only = wanted.root, wanted.read_only
+    try:
+        if not read_only and _cannot_write(root):
+            _tell(root, "it cannot be written", "what is there is used, and what is computed")
+            read_only = True
+        folder = Folder(root, read_only=read_only, always_sync=wanted.always_sync)
+        if read_only:
+            check_format(root)
+        else:
+            folder.prepare()
+    except OSError as error:
+        _tell(root, describe_error(error), "results")
+        return MemoryStore(wanted.max_bytes)
+    options = {
+        "path": root,
+        "url": wanted.url,
+        "read_only": read_only,
+        "max_bytes": wanted.max_bytes,
+    }
+    return DiskStore(
+        folder,
+        remote=remote,
+        max_bytes=wanted.max_bytes,
+        open_options=options,
+    )
+
+
+def _cannot_write(root: str) -> bool:
+    return os.path.isdir(root) and not os.access(root, os.W_OK | os.X_OK)
+
+
+def _tell(root: str, why: str, what: str) -> None:
+    tell_once(
+        ("cache folder", root),
+        f"the cache in {root} cannot be used as it should ({why}): {what} will be kept in the "
+        "memory of this process only",
+    )
+
+
+def _remote_of(url: str, *, asked: bool) -> Remote | None:
+    """Open the tier of a url; None, and a line, where it cannot be used.
+
+    Raises:
+        SomaError: nobody provides it, or the url cannot be right, and the user has named it.
+    """
+    parts = urlsplit(url)
+    name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # and no secret
+    try:
+        return Remote(default().get(parts.scheme, CacheTierSpec)(url), name)
+    except Exception as error:
+        if asked and isinstance(error, SomaError):
+            raise
+        tell_once(
+            ("remote cache", name),
+            f"the remote cache {name} cannot be used, and the run goes on with what is on this "
+            f"machine: {describe_error(error)}",
+        )
+        return None
+
+
+_lock = threading.RLock()
+_open: weakref.WeakValueDictionary[_Wanted, Any] = weakref.WeakValueDictionary()
+_last: list[Any] = []
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  # of the process
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

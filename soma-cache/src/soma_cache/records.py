@@ -1,0 +1,124 @@
+"""Records as they lie on disk: one line of JSON that says of itself whether it is whole.
+
+    {"check":"<16 hex digits>","key":"...","outputs":{"output":{"digest":...,"bytes":...}},...}
+
+The check is the BLAKE3 of everything behind it, so that a record that was cut, flipped or edited
+is a miss. It holds its own key as well: one that lies under another's name is none. A small output
+lies in the record itself, base64; that is still the frame whose BLAKE3 is its digest.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from blake3 import blake3
+
+from soma.contracts import ActionRecord
+from soma_cache.layout import is_hash
+
+__all__ = ["Read", "dump_record", "load_record", "unpack_inline"]
+
+_scan = vars(json.JSONDecoder())["scan_once"]
+"""What ``json.loads`` does, without what it does for texts that begin with something else."""
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_CHECK = b'{"check":"'
+_DIGITS = 16
+_REST = len(_CHECK) + _DIGITS + len(b'",')
+
+
+class Read(NamedTuple):
+    """A record, and the small outputs that lie in it."""
+
+    record: ActionRecord
+    inline: Mapping[str, str]
+    """Digest -> the bytes of its frame, base64: most are never asked for."""
+
+
+def dump_record(record: ActionRecord, inline: Mapping[str, bytes]) -> bytes:
+    """Return a record as bytes.
+
+    Args:
+        record: the record.
+        inline: digest -> bytes, of the outputs that lie in it.
+    """
+    outputs = {}
+    for name, digest in record.outputs.items():
+        output: dict[str, Any] = {"digest": digest, "bytes": record.bytes.get(name, 0)}
+        if digest in inline:
+            output["inline"] = b64encode(inline[digest]).decode("ascii")
+        outputs[name] = output
+    fields = {
+        "key": record.key,
+        "name": record.name,
+        "outputs": outputs,
+        "compute_ms": record.compute_ms,
+        "effect": record.effect,
+        "expensive": record.expensive,
+        "pickled": record.pickled,
+        "created_at": record.created_at,
+        "origin": dict(record.origin),
+        "parts": {part: digest.hex() for part, digest in record.parts.items()},
+    }
+    rest = _encode(fields)[1:].encode("ascii") + b"\n"
+    return b"".join((_CHECK, _check(rest), b'",', rest))
+
+
+def load_record(raw: bytes, key: str, *, tier: str = "") -> Read | None:
+    """Return the record that the bytes are; None where they are not that of this key, or not whole.
+
+    Args:
+        raw: the bytes.
+        key: the key under which they lay.
+        tier: where that was.
+    """
+    check = _check(memoryview(raw)[_REST:])
+    if raw[:_REST] != b"".join((_CHECK, check, b'",')):
+        return None
+    try:
+        return _loaded(_scan(raw.decode("ascii"), 0)[0], key, tier)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StopIteration):
+        return None  # somebody else's, with a check of ours
+
+
+def _loaded(fields: dict[str, Any], key: str, tier: str) -> Read | None:
+    if fields["key"] != key:
+        return None
+    outputs, nbytes, inline = {}, {}, {}
+    for name, output in fields["outputs"].items():
+        digest = output["digest"]
+        if not is_hash(digest):
+            return None
+        outputs[name], nbytes[name] = digest, output["bytes"]
+        if "inline" in output:
+            inline[digest] = output["inline"]
+    record = ActionRecord(
+        key=key,
+        outputs=outputs,
+        bytes=nbytes,
+        compute_ms=fields["compute_ms"],
+        name=fields["name"],
+        parts={part: bytes.fromhex(digest) for part, digest in fields["parts"].items()},
+        pickled=fields["pickled"],
+        effect=fields["effect"],
+        expensive=fields["expensive"],
+        origin=fields["origin"],
+        created_at=fields["created_at"],
+        tier=tier,
+    )
+    return Read(record, inline)
+
+
+def unpack_inline(text: str, digest: str) -> bytes | None:
+    """Return the bytes of an output that lies in a record; None where they are not its bytes."""
+    try:
+        raw = b64decode(text, validate=True)
+    except (ValueError, TypeError):
+        return None
+    return raw if blake3(raw).hexdigest() == digest else None
+
+
+def _check(rest: bytes | memoryview) -> bytes:
+    return blake3(rest).hexdigest(_DIGITS // 2).encode("ascii")
