@@ -423,6 +423,7 @@ class TestFaults:
         assert tier.size(blob(b"x")) is None
 
     def test_a_disk_that_is_full_leaves_nothing_half(self, folder):
+        folder.mkdir()
         script = """
 import errno, os, resource, sys
 from soma_cache.folder_tier import FolderTier
@@ -470,6 +471,7 @@ for _ in range(50):
 """
 
     def test_several_put_the_same_at_once(self, tier, folder):
+        folder.mkdir()
         raw = bytes(range(256)) * 8192
         children = [
             subprocess.Popen(
@@ -534,6 +536,7 @@ for number in itertools.count(int(sys.argv[2])):
             assert blake3((folder / name).read_bytes()).hexdigest() in name
 
     def test_a_child_by_fork_writes_beside_its_parent(self, folder):
+        folder.mkdir()
         script = """
 import os, sys
 from soma_cache.folder_tier import FolderTier

@@ -564,7 +564,7 @@ def test_a_folder_that_cannot_be_prepared_needs_no_locks(tmp_path):
 
 
 def test_a_folder_that_was_removed_is_locked_anew(path, start, often):
-    here = KeyLocks(path, prepare=path.parent.mkdir)
+    here = KeyLocks(path, prepare=lambda: path.parent.mkdir(exist_ok=True))
     assert here.lock(KEY)
     path.unlink()
     path.parent.rmdir()

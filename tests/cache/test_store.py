@@ -246,7 +246,7 @@ def test_a_folder_is_opened_once(folder):
 
 @pytest.mark.parametrize("path", ["", 5, b"/tmp/x", "a\0b", ["x"]])
 def test_what_is_no_path_is_refused(path):
-    with pytest.raises(InvalidInput, match="cache_path is the path of a folder"):
+    with pytest.raises(InvalidInput, match="the path of a cache is that of a folder"):
         open_store(path)
 
 

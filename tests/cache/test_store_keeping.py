@@ -152,11 +152,3 @@ def test_every_file_of_a_store_that_always_syncs_is_synced(monkeypatch, folder, 
     keep(store, bytes(MIDDLE), bytes(LARGE))
     inodes = {inode for inode, _ in synced}
     assert {path.stat().st_ino for path in [*blobs_of(folder), *records_of(folder)]} <= inodes
-
-
-@pytest.mark.parametrize("said", ["", "never", "1", "ALWAYS"])
-def test_how_to_sync_has_to_be_understood(monkeypatch, folder, said):
-    monkeypatch.setenv("SOMA_CACHE_FSYNC", said)
-    with pytest.raises(InvalidInput, match="SOMA_CACHE_FSYNC must be 'auto' or 'always'"):
-        open_store(folder)
-    assert not folder.exists()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from soma import _notices
 from soma.engine import claims as room
-from soma.engine.claims import Claims, leave_claims
+from soma.engine import guarded, node_keys
+from soma.engine.claims import Claims, claim_at_once, leave_claims
+from soma.engine.guarded import GuardedStore
+from soma.engine.run import Run
+from soma.sessions.child import impatient
 from support.threads import run_in_threads
 
 
@@ -388,3 +393,218 @@ def test_a_fork_holds_nothing_and_can_claim():
     go_on.set()
     ends()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# Ctrl-C at any point
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt before the instruction with a number, in the code that is given."""
+
+    def __init__(self, *traced):
+        self.traced = traced
+        self.left, self.raised = 0, False
+
+    def after(self, count, work):
+        """Do ``work``, and raise after so many instructions; say whether there were so many."""
+        self.left, self.raised = count, False
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            work()
+        except KeyboardInterrupt:
+            assert self.raised
+        finally:
+            sys.settrace(before)
+        return self.raised
+
+    def _enter(self, frame, event, arg):
+        code = frame.f_code
+        if not any(one in (code, code.co_filename) for one in self.traced):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame, event, arg):
+        if event == "opcode" and not self.raised:
+            self.left -= 1
+            if self.left < 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self._step
+
+
+class Reluctant(Locks):
+    """Gives a lock at the second time only, so that it is waited for."""
+
+    def lock(self, key):
+        if self.asked:
+            return super().lock(key)
+        self.asked.append(key)
+        return False
+
+
+def run_that_claims(claims):
+    """Return what a claim of a node needs of a run."""
+    return SimpleNamespace(
+        cache=GuardedStore(claims, None),
+        claims=set(),
+        check_stopped=lambda: None,
+        announcer=SimpleNamespace(leave=lambda: None),
+        placement=None,
+    )
+
+
+HERE = tuple(one.__file__ for one in (room, node_keys, guarded))
+
+
+@pytest.mark.parametrize("locks", [Locks, Reluctant])
+def test_an_interrupt_anywhere_leaves_nothing_held_once_the_run_is_abandoned(locks):
+    interrupter, count = Interrupter(*HERE), 0
+    while True:
+        across = locks()
+        claims = Claims(across)
+        run = run_that_claims(claims)
+
+        def work(run=run):
+            with node_keys.Claimed(run, node_keys.NodeKey("k", None, recorded=True)):
+                pass
+
+        raised = interrupter.after(count, work)
+        Run.abandon(run)
+        assert (claims._held, across.ours) == ({}, set()), count
+        if not raised:
+            break
+        count += 1
+    assert count > 100
+    assert run.claims == set()
+
+
+@pytest.mark.parametrize("locks", [Locks, Reluctant])
+def test_an_interrupt_anywhere_in_a_claim_leaves_nothing_held_when_it_is_left_again(locks):
+    interrupter, count, raised = Interrupter(room.__file__), 0, True
+    while raised:
+        across = locks()
+        claims = Claims(across)
+        claim = claims.claim("k")
+
+        def work(claim=claim):
+            with claim:
+                pass
+
+        raised = interrupter.after(count, work)
+        claim.__exit__(None, None, None)
+        assert (claims._held, across.ours) == ({}, set()), count
+        count += 1
+    assert count > 100
+
+
+def test_an_interrupt_anywhere_leaves_a_claim_that_was_taken_at_once_in_the_list():
+    """The code of the store itself sees to its own, as that of a claim does."""
+    interrupter, count, raised = Interrupter(claim_at_once.__code__), 0, True
+    while raised:
+        across, held = Locks(), []
+        claims = Claims(across)
+        store = SimpleNamespace(try_claim=claims.attempt)
+        raised = interrupter.after(count, lambda s=store, h=held: claim_at_once(s, "k", "me", h))
+        assert list(claims._held.values()) == held, count
+        count += 1
+    assert count > 10
+    assert across.ours == {"k"}
+
+
+def test_an_interrupt_anywhere_in_an_impatient_claim_leaves_nothing_held():
+    traced = (impatient.__file__, node_keys.__file__, guarded.__file__, claim_at_once.__code__)
+    interrupter, count, raised = Interrupter(*traced), 0, True
+    while raised:
+        across = Locks()
+        claims = Claims(across)
+        store = SimpleNamespace(try_claim=claims.attempt)
+        run = run_that_claims(impatient.Impatient(store, "me"))
+
+        def work(run=run):
+            with node_keys.Claimed(run, node_keys.NodeKey("k", None, recorded=True)):
+                pass
+
+        raised = interrupter.after(count, work)
+        Run.abandon(run)
+        assert (claims._held, across.ours) == ({}, set()), count
+        count += 1
+    assert count > 100
+
+
+# Notices
+
+
+class Unread:
+    """A stderr that nobody reads: who writes there stands still until ``read`` is set."""
+
+    def __init__(self):
+        self.reached, self.read = threading.Event(), threading.Event()
+
+    def write(self, text):
+        self.reached.set()
+        assert self.read.wait(30)
+
+    def flush(self):
+        pass
+
+
+class BrokenTo:
+    """Locks, one of whose methods fails."""
+
+    def __init__(self, fails):
+        self.fails = fails
+
+    def _do(self, what):
+        if what == self.fails:
+            raise OSError(37, "No locks available")
+
+    def lock(self, key):
+        self._do("lock")
+        return not (self.fails == "holder" and key == "k")
+
+    def unlock(self, key):
+        self._do("unlock")
+
+    def holder(self, key):
+        self._do("holder")
+
+
+@pytest.mark.parametrize("fails", ["lock", "unlock", "holder", "attempt", "leave", "waits"])
+def test_what_is_told_keeps_nobody_else_from_claiming(monkeypatch, fails):
+    stderr = Unread()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(room, "TELL_AFTER_S", 0.0)
+    broken = BrokenTo({"attempt": "lock", "leave": "unlock"}.get(fails, fails))
+    claims = Claims(broken)
+    over = threading.Event()
+    holder = claims.attempt("k", "process 77") if fails == "waits" else None
+
+    def tells():
+        if fails == "attempt":
+            claims.attempt("k", "who")
+        elif fails == "leave":
+            claims.claim("k").__enter__()
+            leave_claims()
+        else:
+            with claims.claim("k"):
+                pass
+        over.set()
+
+    threading.Thread(target=tells, daemon=True).start()
+    assert stderr.reached.wait(30)
+    assert not over.is_set()
+    done = []
+
+    def claim():
+        with claims.claim("other"):
+            done.append(claims.held_here())
+
+    in_thread(claim)()  # fails where it is not through in time
+    assert done == [True]
+    broken.fails = ""
+    if holder is not None:
+        holder.__exit__(None, None, None)
+    stderr.read.set()
+    assert over.wait(30)

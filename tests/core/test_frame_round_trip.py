@@ -24,7 +24,7 @@ import pytest
 from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 
-from soma.errors import CodecError, MissingCodec
+from soma.errors import CodecError, FrameError, MissingCodec
 from soma.frame import content_hash, decode, decode_parts, encode
 from soma.frame.layout import ALIGNMENT, parse
 from support.distributions import TIMEOUT_S, run_python
@@ -534,3 +534,42 @@ def test_sets_whose_members_have_buffers_have_one_order(tmp_path):
 def test_a_name_that_utf8_does_not_have_is_a_clear_error(value):
     with pytest.raises(CodecError, match="A name in the value cannot be written"):
         encode(value)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f8", ">f4", "i1", "?", "c16", "M8[ns]", "m8[D]", "S3", "U2", "g"]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 3)])
+@pytest.mark.parametrize("how", ["C", "F", "read-only", "strided"])
+def test_the_short_way_of_an_array_is_the_long_one(monkeypatch, dtype, shape, how):
+    array = np.zeros(shape, dtype, order="F" if how == "F" else "C")
+    array.reshape(-1)[:1] = np.array(1).astype("m8[D]" if dtype[:1] == "m" else "i8").astype(dtype)
+    if how == "read-only":
+        array.flags.writeable = False
+    elif how == "strided" and shape:
+        array = np.concatenate([array, array], axis=-1)[..., ::2]
+    for _ in range(2):  # the second finds the header that the first has left
+        short = encode(array)
+        with monkeypatch.context() as patched:
+            patched.setattr(sys.modules["soma.frame.encode"], "_WHOLE", {})
+            patched.setattr(sys.modules["soma.frame.decode"], "_ARRAYS", {})
+            long = encode(array)
+            expected = decode_parts(long.header, long.buffers)
+        assert short.to_bytes() == long.to_bytes()
+        assert [bytes(one) for one in short.buffers] == [bytes(one) for one in long.buffers]
+        assert type(short.value) is type(long.value)
+        assert (short.value is array) == (long.value is array)
+        for again in (decode_parts(short.header, short.buffers), expected):
+            assert again.dtype == array.dtype
+            assert again.shape == array.shape
+            assert again.tobytes() == array.tobytes()
+
+
+def test_an_array_whose_buffer_is_too_short_is_refused_the_second_time_as_well():
+    written = encode(np.arange(4.0))
+    for _ in range(2):
+        assert decode_parts(written.header, written.buffers).tolist() == [0.0, 1.0, 2.0, 3.0]
+        with pytest.raises(FrameError):
+            decode_parts(written.header, [memoryview(bytes(written.buffers[0])[:-1])])
+        with pytest.raises(FrameError):
+            decode_parts(written.header, [])

@@ -627,6 +627,27 @@ def test_after_a_cancel_in_the_middle_of_an_import_another_process_is_asked(tmp_
             assert session.call(os.getpid) != before
 
 
+class Deaf:
+    """What is raised in a destructor goes nowhere."""
+
+    def __del__(self):
+        send_message("destroyed")
+        time.sleep(60)
+
+
+def is_deaf_once():
+    Deaf()
+    time.sleep(60)
+
+
+def test_a_cancel_that_is_swallowed_comes_again(runner):
+    with runner.open(chain("off")) as session:
+        before = session.call(os.getpid)
+        with pytest.raises(SessionCancelled, match="The call was cancelled"):
+            session.call(is_deaf_once, on_message=lambda _: session.cancel())
+        assert session.call(os.getpid) == before  # it was not killed
+
+
 class CancelsWhenPacked:
     def __init__(self, session):
         self.session = session

@@ -50,12 +50,21 @@ def main(connection):
 
 
 def _read(connection, orders):
-    while (message := connection.receive()) is not None:
+    while (message := _receive(connection)) is not None:
         if message.kind == "cancel":
             guard.cancel(message.fields["call"])
         else:
             orders.put(message)
     os._exit(0)
+
+
+def _receive(connection):
+    while True:
+        until = time.monotonic() + guard.AGAIN_S if guard.goes_on() else None
+        try:
+            return connection.receive(until)
+        except TimeoutError:
+            guard.remind()
 
 
 def do_echo(connection, message, *args):

@@ -17,7 +17,16 @@ from functools import cache
 from itertools import count
 from typing import Any
 
-__all__ = ["move_into_place", "new_file", "put_file", "read_file", "sync", "write_all"]
+__all__ = [
+    "make_tmp",
+    "move_into_place",
+    "new_file",
+    "put_file",
+    "read_file",
+    "sync",
+    "unused_path",
+    "write_all",
+]
 
 _MODE = 0o444
 """Nobody writes into a file that is there: it is replaced."""
@@ -36,20 +45,27 @@ def _host() -> str:
     return "".join(one if one.isalnum() or one in "-." else "_" for one in name)[:64] or "host"
 
 
+def unused_path(root: str) -> str:
+    """Return a path in tmp that nobody has."""
+    return f"{root}/tmp/{_host()}-{os.getpid()}-{next(_numbers)}"  # noqa: S108  # ours
+
+
 def _create(root: str) -> tuple[str, int]:
     """Return (path, descriptor) of a new file in tmp."""
     while True:
-        path = f"{root}/tmp/{_host()}-{os.getpid()}-{next(_numbers)}"  # noqa: S108  # ours
+        path = unused_path(root)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
+        with suppress(FileExistsError):  # of another container with this host name and pid
             return path, os.open(path, flags, _MODE)
-        except FileExistsError:  # of another container with this host name and pid
-            continue
-        except FileNotFoundError:
-            _make_tmp(f"{root}/tmp")  # noqa: S108  # ours
 
 
-def _make_tmp(path: str) -> None:
+def make_tmp(root: str) -> None:
+    """Make the folder in which every write starts.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path = f"{root}/tmp"  # noqa: S108  # ours
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -62,7 +78,7 @@ def new_file(root: str) -> Iterator[tuple[str, int]]:
     """Give the path and the descriptor of a new file in tmp, to be renamed; it is gone on an error.
 
     Raises:
-        FileNotFoundError: the folder of the cache is not there.
+        FileNotFoundError: there is no tmp: the folder of the cache is not there, or not as it was.
         OSError: it cannot be made.
     """
     path, fd = _create(root)
@@ -137,10 +153,7 @@ def _move_aside(root: str, target: str) -> None:
     Raises:
         OSError: it is no folder, or cannot be moved.
     """
-    path, fd = _create(root)
-    os.close(fd)
-    os.unlink(path)
-    os.rename(target, path)
+    os.rename(target, unused_path(root))
 
 
 def put_file(root: str, name: str, pieces: Iterable[Any], *, durable: bool) -> None:

@@ -30,6 +30,7 @@ __all__ = ["Entry", "Folder"]
 
 _HASH_BESIDE_FROM = 4 << 20
 """Bytes from which taking the hash on another thread, while they are written, is faster."""
+_MOST_NOTED = 1 << 17
 _LEAST_BYTES = 16
 """No frame is smaller than its preamble."""
 
@@ -75,6 +76,8 @@ class Folder:
         """Digest -> state of a file whose hash was wrong, and which is still there."""
         self._synced: set[str] = set()
         """Folders whose own name survives a power cut."""
+        self._format: _Signature | None = None
+        """State of format.json when the folder was prepared."""
 
     def prepare(self) -> None:
         """Make the folder, unless it is there.
@@ -83,15 +86,36 @@ class Folder:
             UnknownFormat: it is there, and of another version.
             OSError: it cannot be made.
         """
+        state = self._state_of_format()
         if check_format(self.root):
+            files.make_tmp(self.root)
+            self._format = state
             return
         parent = os.path.dirname(self.root)
         if parent:
             os.makedirs(parent, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(self.root, self._mode)
+        files.make_tmp(self.root)
         files.put_file(self.root, "format.json", [FORMAT], durable=True)
+        self._format = self._state_of_format()
         self._synced.clear()
+
+    def ensure(self) -> None:
+        """Prepare the folder again, where it is not as it was: it may be another by now.
+
+        Raises:
+            UnknownFormat: it is of another version now.
+            OSError: it cannot be made.
+        """
+        if self._format is None or self._state_of_format() != self._format:
+            self.prepare()
+
+    def _state_of_format(self) -> _Signature | None:
+        try:
+            return _signature(os.stat(f"{self.root}/format.json"))
+        except OSError:
+            return None
 
     # Records
 
@@ -129,9 +153,10 @@ class Folder:
         self._put(record_name(key), [raw], durable=self._always_sync)
 
     def _put(self, name: str, pieces: Sequence[Any], *, durable: bool) -> None:
+        self.ensure()
         try:
             files.put_file(self.root, name, pieces, durable=durable)
-        except FileNotFoundError:  # somebody has removed the folder meanwhile
+        except FileNotFoundError:  # somebody has removed the folder, or put another there
             self.prepare()
             files.put_file(self.root, name, pieces, durable=durable)
         if durable:
@@ -187,7 +212,8 @@ class Folder:
         if whole is not None and self._whole.get(digest) == state:
             return whole
         if whole is not None and hash_parts(b"", [whole]) == digest:
-            self._whole[digest] = state
+            _note(self._whole, digest, state)
+            self._touch(digest, found)
             return whole
         self._take_away(digest, state)
         return None
@@ -214,24 +240,31 @@ class Folder:
         Raises:
             OSError: it cannot be written; nothing is half there.
         """
+        self.ensure()
         if digest is not None and self._is_whole(digest, len(header) + sum(map(len, buffers))):
             return digest
         try:
             return self._write(header, buffers, digest)
-        except FileNotFoundError:  # somebody has removed the folder meanwhile
+        except FileNotFoundError:  # somebody has removed the folder, or put another there
             self.prepare()
             return self._write(header, buffers, digest)
 
     def _write(self, header: bytes, buffers: Sequence[memoryview], digest: str | None) -> str:
+        nbytes = len(header) + sum(map(len, buffers))
         with files.new_file(self.root) as (path, fd):
-            if digest is None:
-                digest = _hash_beside(fd, header, buffers)
-            else:
+            if digest is not None:
                 files.write_all(fd, (header, *buffers))
+                files.move_into_place(self.root, path, blob_name(digest))
+                self._damaged.pop(digest, None)
+                return digest  # whose hash is taken when it is read: here it was only said
+            digest = _hash_beside(fd, header, buffers)
+            if self._is_whole(digest, nbytes):
+                os.unlink(path)
+                return digest
             state = _signature(os.fstat(fd))
             files.move_into_place(self.root, path, blob_name(digest))
-        self._whole[digest] = state
         self._damaged.pop(digest, None)
+        _note(self._whole, digest, state)
         return digest
 
     def _is_whole(self, digest: str, nbytes: int) -> bool:
@@ -245,26 +278,40 @@ class Folder:
             return False
         if self._whole.get(digest) != _signature(found) and self.read(digest) is None:
             return False
-        with suppress(OSError):  # when it was used last is for gc to know, and nothing hangs on it
-            os.utime(path, ns=(_now_ns(), found.st_mtime_ns))
+        self._touch(digest, found)
         return True
+
+    def _touch(self, digest: str, found: os.stat_result) -> None:
+        """Note that a blob was used. That is for gc to know, and nothing hangs on it."""
+        if not self.read_only:
+            with suppress(OSError):
+                os.utime(f"{self.root}/{blob_name(digest)}", ns=(_now_ns(), found.st_mtime_ns))
 
     def _take_away(self, digest: str, state: _Signature) -> None:
         """Take a blob away that is not what its name says."""
         self._whole.pop(digest, None)
-        self._damaged[digest] = state
+        _note(self._damaged, digest, state)
         tell_once(
             ("damaged", self.root),
             f"something kept in {self.root} was damaged, and is made again where it is needed "
             f"(the first: {blob_name(digest)})",
         )
-        if self.read_only:
+        if not self._may_change():
             return
-        path = f"{self.root}/{blob_name(digest)}"
+        path, aside = f"{self.root}/{blob_name(digest)}", files.unused_path(self.root)
         with suppress(OSError):
-            found = os.lstat(path)
-            if _signature(found) == state and not stat.S_ISDIR(found.st_mode):
-                os.unlink(path)
+            os.rename(path, aside)
+            found = os.lstat(aside)
+            if _signature(found) != state:  # somebody has just put it right
+                os.rename(aside, path)
+            elif not stat.S_ISDIR(found.st_mode):
+                os.unlink(aside)
+
+    def _may_change(self) -> bool:
+        """Say whether the folder is one that we write to, and not another by now."""
+        with suppress(OSError):
+            return not self.read_only and check_format(self.root)
+        return False
 
     def _tell_unreadable(self, error: OSError) -> None:
         tell_once(
@@ -319,6 +366,12 @@ def _scan(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def _note(table: dict[str, _Signature], digest: str, state: _Signature) -> None:
+    if len(table) >= _MOST_NOTED:
+        table.clear()  # then some hashes are taken again
+    table[digest] = state
+
+
 def _now_ns() -> int:
     import time
 
@@ -360,6 +413,8 @@ def _hash_beside(fd: int, header: bytes, buffers: Sequence[memoryview]) -> str:
     except RuntimeError:  # the system gives no thread
         files.write_all(fd, (header, *buffers))
         return hash_parts(header, buffers)
-    files.write_all(fd, (header, *buffers))
-    beside.join()
+    try:
+        files.write_all(fd, (header, *buffers))
+    finally:
+        beside.join()
     return found[0] if found else hash_parts(header, buffers)

@@ -15,9 +15,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
+from soma._notices import tell_once
 from soma.contracts import Frame
 from soma.errors import InvalidInput, shown
-from soma_cache.files import put_file
+from soma_cache.files import make_tmp, put_file
 from soma_cache.layout import FORMAT, check_format, is_shard, parse_name
 
 __all__ = ["FolderTier", "folder_of_url"]
@@ -97,8 +98,12 @@ class FolderTier:
         """
         self._path(name)
         self._refuse_if_read_only(name)
-        if not check_format(self.folder):  # looked at each time: somebody may have cleaned up
+        is_cache = check_format(self.folder)  # looked at each time: somebody may have cleaned up
+        if not is_cache and not os.path.isdir(self.folder):
+            self._tell("was not there, and is made: is what it lies on mounted?")
             os.makedirs(self.folder, exist_ok=True)
+        make_tmp(self.folder)
+        if not is_cache:
             put_file(self.folder, "format.json", [FORMAT], durable=False)
         # Durable, since a server says there, at the latest, that it had no room.
         put_file(self.folder, name, (frame[0], *frame[1]), durable=True)
@@ -112,7 +117,7 @@ class FolderTier:
         """
         path = self._path(name)
         self._refuse_if_read_only(name)
-        if self._is_cache():
+        if check_format(self.folder):  # looked at each time, as above
             try:
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -167,7 +172,12 @@ class FolderTier:
             OSError: it is of an unknown format, or cannot be read.
         """
         self._known = self._known or check_format(self.folder)
+        if not self._known and self.read_only:
+            self._tell("is not there, and nothing is found in it: is what it lies on mounted?")
         return self._known
+
+    def _tell(self, what: str) -> None:
+        tell_once(("shared folder", self.folder), f"the shared cache in {self.folder} {what}")
 
     def _open(self, name: str) -> int:
         """Return the descriptor of a file; -1 where there is none of that name."""

@@ -1,7 +1,7 @@
 """What this process has seen of a cache: its records, and the bytes of what is small.
 
-Held in memory, so that a second hit costs no system call. The records are those of the last
-quarter of a million actions; the bytes are bounded, and the least recently used go first.
+Held in memory, so that a second hit costs no system call. The records are those of the last 32,768
+actions, some 100 MB at most; the bytes are bounded, and the least recently used go first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from soma_cache.records import unpack_inline
 
 __all__ = ["Front"]
 
-_MAX_RECORDS = 1 << 18
-_LEAST_BYTES = 16 << 20
+_MAX_RECORDS = 1 << 15
+_MAX_LIES_IN = 1 << 17
 _TIER = "Memory"
 
 
@@ -27,12 +27,11 @@ class Front:
     """Records and small blobs in memory. Safe for threads.
 
     Args:
-        max_bytes: how many bytes of blobs are held. 16 MiB are in any case, so that what was
-            written is here when its record is committed.
+        max_bytes: how many bytes of blobs are held.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max(max_bytes, _LEAST_BYTES)
+        self.max_bytes = max_bytes
         self._lock = threading.RLock()  # a destructor may come back here
         self._records: OrderedDict[str, ActionRecord] = OrderedDict()
         self._blobs: OrderedDict[str, bytes | str] = OrderedDict()
@@ -47,21 +46,35 @@ class Front:
         found = self._records.get(key)
         if found is None or found.tier == _TIER:
             return found
-        found = self._records[key] = replace(found, tier=_TIER)  # only now that it is asked for
-        return found
+        again = replace(found, tier=_TIER)  # only now that it is asked for
+        with self._lock:
+            if self._records.get(key) is found:  # and not another, committed just now
+                self._records[key] = again
+        return again
 
     def add(self, record: ActionRecord, inline: Mapping[str, bytes] | Mapping[str, str]) -> None:
         """Have a record at hand, with the outputs that lie in it, as bytes or in base64."""
         with self._lock:
             self._records[record.key] = record
-            if len(self._records) > _MAX_RECORDS:
+            while len(self._records) > _MAX_RECORDS:
                 self._records.popitem(last=False)
             for digest, raw in inline.items():
                 self._lies_in[digest] = record.key
                 if digest not in self._blobs:
                     self._hold(digest, raw)
-            if len(self._lies_in) > _MAX_RECORDS:
+            while len(self._lies_in) > _MAX_LIES_IN:
                 self._lies_in.popitem(last=False)
+
+    def take_in(self, record: ActionRecord, inline: Mapping[str, str]) -> ActionRecord:
+        """Have a record at hand that was read, and return it.
+
+        Or the one that is at hand: it was committed while this one was read.
+        """
+        with self._lock:
+            newer = self._records.get(record.key)
+            if newer is None:
+                self.add(record, inline)
+            return newer or record
 
     def hold(self, digest: str, raw: bytes) -> None:
         """Have the bytes of a small blob at hand."""

@@ -33,7 +33,7 @@ def pin(folder: Folder, name: Any, key: str) -> None:
     file = pin_file(name)
     if len(file) > _MOST_NAME_BYTES:
         raise InvalidInput(f"the name of a pin is too long: {shown(name)}")
-    _refuse_if_read_only(folder)
+    _prepare_to_change(folder)
     files.put_file(folder.root, f"pins/{file}", [f"{key}\n".encode("ascii")], durable=True)
     folder.sync_name(f"pins/{file}")
 
@@ -48,7 +48,7 @@ def unpin(folder: Folder, name: str) -> None:
     known = pins(folder)
     if name not in known:
         raise KeyError(f"There is no pin {name!r}.{did_you_mean(str(name), known)}")
-    _refuse_if_read_only(folder)
+    _prepare_to_change(folder)
     with suppress(FileNotFoundError):  # somebody else has taken it away just now
         os.unlink(f"{folder.root}/pins/{pin_file(name)}")
 
@@ -58,7 +58,10 @@ def pins(folder: Folder) -> dict[str, str]:
     found = {}
     with suppress(FileNotFoundError, NotADirectoryError):
         for file in os.listdir(f"{folder.root}/pins"):
-            name = name_of_pin(file)
+            try:
+                name = name_of_pin(file)
+            except UnicodeError:  # somebody else's
+                continue
             if pin_file(name) != file:
                 continue
             key = (files.read_file(f"{folder.root}/pins/{file}") or b"").decode("ascii", "replace")
@@ -67,9 +70,10 @@ def pins(folder: Folder) -> dict[str, str]:
     return found
 
 
-def _refuse_if_read_only(folder: Folder) -> None:
+def _prepare_to_change(folder: Folder) -> None:
     if folder.read_only:
         raise OSError(errno.EROFS, "this cache was opened to be read only", folder.root)
+    folder.ensure()
 
 
 def stats(folder: Folder) -> dict[str, float]:
@@ -108,10 +112,12 @@ def collect(folder: Folder, *, max_bytes: int, min_age_s: float, dry_run: bool) 
         The bytes freed, or that would be.
 
     Raises:
+        InvalidInput: ``max_bytes`` or ``min_age_s`` is no such number.
         OSError: it is read-only, or does not let a blob go.
     """
+    _check_limits(max_bytes, min_age_s)
     if not dry_run:
-        _refuse_if_read_only(folder)
+        _prepare_to_change(folder)
     blobs = list(folder.blobs())
     total = sum(one.nbytes for one in blobs)
     now = time.time()
@@ -133,6 +139,15 @@ def collect(folder: Folder, *, max_bytes: int, min_age_s: float, dry_run: bool) 
                 continue
         freed += blob.nbytes
     return freed
+
+
+def _check_limits(max_bytes: Any, min_age_s: Any) -> None:
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        raise InvalidInput(
+            f"max_bytes is a whole number of bytes, 0 or more, not {shown(max_bytes)}"
+        )
+    if not isinstance(min_age_s, int | float) or not min_age_s >= 0:
+        raise InvalidInput(f"min_age_s is a number of seconds, 0 or more, not {shown(min_age_s)}")
 
 
 def _sweep(folder: Folder, now: float) -> None:

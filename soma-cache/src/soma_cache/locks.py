@@ -22,6 +22,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
+from soma_cache.layout import UnknownFormat
+
 __all__ = ["KeyLocks"]
 
 _FLOCK = "@hhqqi"
@@ -40,7 +42,7 @@ class KeyLocks:
 
     Args:
         path: the file, which is opened with the first lock, and made where it is not there.
-        prepare: makes the folder of it, where that is not there.
+        prepare: makes the folder of it; called before the file is made.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class KeyLocks:
     def lock(self, key: str) -> bool:
         """Take a lock at once; False where another process has it.
 
-        Where the folder takes no files, nobody keeps anything in it, and every lock is given.
+        Where the folder takes no files, or none of ours, nobody keeps anything in it, and every
+        lock is given.
 
         Raises:
             OSError: locks do not work here.
@@ -120,6 +123,8 @@ class KeyLocks:
         held = set[int]()
         try:
             file = self._open()
+        except UnknownFormat:
+            return None
         except OSError:
             if _takes_files(os.path.dirname(self._path)):
                 raise
@@ -131,13 +136,9 @@ class KeyLocks:
         return file
 
     def _open(self) -> _File:
-        try:
-            return _open(self._path)
-        except FileNotFoundError:
-            if self._prepare is None:
-                raise
+        if self._prepare is not None and not os.path.exists(self._path):
             self._prepare()
-            return _open(self._path)
+        return _open(self._path)
 
 
 class _File:

@@ -7,9 +7,12 @@ A store is opened once per process: graphs that name the same folder share it.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -29,7 +32,8 @@ __all__ = ["default_folder", "open_store"]
 
 class _Wanted(NamedTuple):
     root: str
-    url: str | None
+    url: str
+    """Empty where there is no remote tier."""
     asked: bool
     """Whether whoever opens it has named the url."""
     read_only: bool
@@ -58,7 +62,7 @@ def open_store(
     Args:
         path: the folder; None for ``default_folder()``.
         url: a remote tier behind it, such as ``file:///shared/cache``; None for what
-            ``$SOMA_CACHE_REMOTE`` says, if anything.
+            ``$SOMA_CACHE_REMOTE`` says, if anything; an empty text for none.
         read_only: write nothing to the folder; what is computed is held in memory.
         max_bytes: bytes of small values that are held in memory; 1 GiB unless given.
 
@@ -67,13 +71,17 @@ def open_store(
         be used.
 
     Raises:
-        InvalidInput: an argument, or ``$SOMA_CACHE_FSYNC``, cannot be understood.
+        InvalidInput: an argument cannot be understood.
         UnknownName: nobody provides a tier for that url.
         MissingPackage: the package that does is not installed.
     """
     root = _folder_of(path)
+    if url is not None and not isinstance(url, str):
+        raise InvalidInput(f"url is a text such as 'file:///shared/cache', not {shown(url)}")
+    if not isinstance(read_only, bool):
+        raise InvalidInput(f"read_only is True or False, not {shown(read_only)}")
     asked = url is not None
-    url = url or os.environ.get("SOMA_CACHE_REMOTE") or None
+    url = os.environ.get("SOMA_CACHE_REMOTE", "") if url is None else url
     limit: Any = DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
     if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
         raise InvalidInput(f"max_bytes is a whole number of bytes above 0, not {shown(limit)}")
@@ -93,23 +101,28 @@ def _folder_of(path: Any) -> str:
     try:
         root = os.fspath(path)
     except TypeError:
-        raise InvalidInput(f"cache_path is the path of a folder, not {shown(path)}") from None
+        raise InvalidInput(f"the path of a cache is that of a folder, not {shown(path)}") from None
     if not isinstance(root, str) or not root or "\0" in root:
-        raise InvalidInput(f"cache_path is the path of a folder, not {shown(path)}")
+        raise InvalidInput(f"the path of a cache is that of a folder, not {shown(path)}")
     return os.path.abspath(os.path.expanduser(root))
 
 
 def _always_syncs() -> bool:
-    said = os.environ.get("SOMA_CACHE_FSYNC", "auto")
+    said = os.environ.get("SOMA_CACHE_FSYNC") or "auto"
     if said not in ("auto", "always"):
-        raise InvalidInput(f"SOMA_CACHE_FSYNC must be 'auto' or 'always', not {shown(said)}")
+        tell_once(
+            ("SOMA_CACHE_FSYNC", said),
+            f"SOMA_CACHE_FSYNC is 'auto' or 'always', and {shown(said)} is taken for 'auto'",
+        )
     return said == "always"
 
 
 def _opened(wanted: _Wanted) -> ActionStore:
-    remote = None if wanted.url is None else _remote_of(wanted.url, asked=wanted.asked)
+    remote = _remote_of(wanted.url, asked=wanted.asked) if wanted.url else None
     root, read_only = wanted.root, wanted.read_only
     try:
+        if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), root)
         if not read_only and _cannot_write(root):
             _tell(root, "it cannot be written", "what is there is used, and what is computed")
             read_only = True
@@ -123,7 +136,7 @@ def _opened(wanted: _Wanted) -> ActionStore:
         return MemoryStore(wanted.max_bytes)
     options = {
         "path": root,
-        "url": wanted.url,
+        "url": "" if remote is None else wanted.url,
         "read_only": read_only,
         "max_bytes": wanted.max_bytes,
     }
@@ -153,19 +166,51 @@ def _remote_of(url: str, *, asked: bool) -> Remote | None:
     Raises:
         SomaError: nobody provides it, or the url cannot be right, and the user has named it.
     """
-    parts = urlsplit(url)
-    name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # and no secret
+    name = _without_secrets(url)
     try:
-        return Remote(default().get(parts.scheme, CacheTierSpec)(url), name)
+        return Remote(default().get(_scheme_of(url), CacheTierSpec)(url), name)
     except Exception as error:
         if asked and isinstance(error, SomaError):
             raise
-        tell_once(
-            ("remote cache", name),
-            f"the remote cache {name} cannot be used, and the run goes on with what is on this "
-            f"machine: {describe_error(error)}",
-        )
+        _tell_of_remote(name if asked else f"{name}, of $SOMA_CACHE_REMOTE,", describe_error(error))
         return None
+
+
+def _scheme_of(url: str) -> str:
+    """Return which kind of tier a url names.
+
+    Raises:
+        InvalidInput: it cannot be told.
+    """
+    with suppress(ValueError):
+        scheme = urlsplit(url).scheme
+        if scheme:
+            return scheme
+    raise InvalidInput(
+        f"{shown(_without_secrets(url))} is no url of a remote cache: a shared folder is written "
+        "like file:///shared/cache"
+    )
+
+
+def _without_secrets(url: str) -> str:
+    """Return what may be said of a url: neither who asks there, nor a password or a token."""
+    start, plain, more = _URL.findall(url)[0]
+    if "@" in more:  # of a password, maybe
+        plain = "..."
+    elif plain[:1] != "/" or plain[:2] == "//":
+        plain = plain.rpartition("@")[2]
+    return "".join(one for one in start + plain if one.isprintable())
+
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)?([^?#]*)(.*)", re.DOTALL)
+
+
+def _tell_of_remote(name: str, why: str) -> None:
+    tell_once(
+        ("remote cache", name),
+        f"the remote cache {name} cannot be used, and the run goes on with what is on this "
+        f"machine: {why}",
+    )
 
 
 _lock = threading.RLock()

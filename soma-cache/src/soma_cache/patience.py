@@ -48,6 +48,8 @@ class Patience:
         self.rest_s = rest_s
         self._failures = 0
         self._back_at = float("-inf")
+        self.last_error = ""
+        """What went wrong last, in words."""
         self._begin()
         _all.add(self)
 
@@ -113,6 +115,7 @@ class Patience:
     def failed(self, error: BaseException) -> None:
         """Note that it has failed; it is left alone where that was the third time in a row."""
         with self._lock:
+            self.last_error = describe_error(error)
             self._failures += 1
             enough = self._failures >= _MOST_FAILURES
         if enough:
@@ -121,6 +124,7 @@ class Patience:
     def leave_alone(self, why: str) -> None:
         """Ask it nothing for a while."""
         with self._lock:
+            self.last_error = why
             self._back_at = self.clock() + self.rest_s
         self.tell(
             f"is left alone for {self.rest_s:g} s at a time, and the run goes on with what is on "

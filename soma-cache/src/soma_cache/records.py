@@ -17,15 +17,19 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 from soma.contracts import ActionRecord
-from soma_cache.layout import is_hash
+from soma_cache.layout import INLINE_BYTES, is_hash
 
 __all__ = ["Read", "dump_record", "load_record", "unpack_inline"]
 
 _scan = vars(json.JSONDecoder())["scan_once"]
 """What ``json.loads`` does, without what it does for texts that begin with something else."""
+_EFFECTS = ("pure", "impure")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _CHECK = b'{"check":"'
 _DIGITS = 16
+_MOST_NUMBER = 1e300
+"""A whole number in JSON may be larger than any float."""
+_MOST_BYTES = 1 << 62
 _REST = len(_CHECK) + _DIGITS + len(b'",')
 
 
@@ -84,16 +88,19 @@ def load_record(raw: bytes, key: str, *, tier: str = "") -> Read | None:
 
 
 def _loaded(fields: dict[str, Any], key: str, tier: str) -> Read | None:
-    if fields["key"] != key:
+    if fields["key"] != key or not _is_sound(fields):
         return None
     outputs, nbytes, inline = {}, {}, {}
     for name, output in fields["outputs"].items():
-        digest = output["digest"]
-        if not is_hash(digest):
+        digest, size = output["digest"], output["bytes"]
+        if not is_hash(digest) or type(size) is not int or not 0 <= size <= _MOST_BYTES:
             return None
-        outputs[name], nbytes[name] = digest, output["bytes"]
-        if "inline" in output:
-            inline[digest] = output["inline"]
+        outputs[name], nbytes[name] = digest, size
+        text = output.get("inline")
+        if text is not None:
+            if type(text) is not str or size > INLINE_BYTES or len(text) != -(-size // 3) * 4:
+                return None
+            inline[digest] = text
     record = ActionRecord(
         key=key,
         outputs=outputs,
@@ -109,6 +116,20 @@ def _loaded(fields: dict[str, Any], key: str, tier: str) -> Read | None:
         tier=tier,
     )
     return Read(record, inline)
+
+
+def _is_sound(fields: dict[str, Any]) -> bool:
+    """Say whether what else it says is of the kind that it should be."""
+    return (
+        0.0 <= fields["compute_ms"] <= _MOST_NUMBER
+        and 0.0 <= fields["created_at"] <= _MOST_NUMBER
+        and fields["effect"] in _EFFECTS
+        and type(fields["pickled"]) is type(fields["expensive"]) is bool
+        and type(fields["name"]) is str
+        and type(fields["origin"]) is type(fields["outputs"]) is dict
+        and bool(fields["outputs"])
+        and all(type(one) is str for one in fields["origin"].values())
+    )
 
 
 def unpack_inline(text: str, digest: str) -> bytes | None:

@@ -84,8 +84,9 @@ class Remote:
             try:
                 found = self._fetch(blob_name(digest), lambda size: nbytes in (None, size))
                 return None if found is None else _checked(found, digest)
-            except _Damaged:
+            except _Damaged as error:
                 self._sender.damaged.add(digest)
+                self._patience.tell(f"has something that is damaged, and is not used: {error}")
                 raise
 
         return self._patience.ask(fetch, self._patience.limit_s(nbytes or 0))

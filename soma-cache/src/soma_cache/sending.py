@@ -12,10 +12,12 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -74,6 +76,8 @@ class Sender:
         self.damaged: set[str] = set()
         """Digests of blobs that lie there damaged: sent again although they are there."""
         self._open_at = float("-inf")
+        self._finishes_in = 0
+        """The process that waits for it at its end."""
         self._begin()
         _all.add(self)
 
@@ -118,6 +122,9 @@ class Sender:
         return fits and len(self._queue) < _MOST_PARCELS
 
     def _start(self) -> None:
+        if self._finishes_in != os.getpid():
+            self._finishes_in = os.getpid()
+            _finish_with_multiprocessing()
         name = f"soma: sending to {self._patience.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -210,11 +217,14 @@ class Sender:
 
     def finish(self, timeout_s: float) -> None:
         """Flush at the end of the process, and say what was not sent."""
-        self.flush(timeout_s)
-        missing = self.dropped + len(self._queue)
-        if missing:
-            results = "1 result was" if missing == 1 else f"{missing:,} results were"
-            self._patience.tell(f"does not keep up: {results} not sent, and stay on this machine")
+        try:
+            self.flush(timeout_s)
+        finally:  # Ctrl-C: nobody wants to wait for it
+            missing = self.dropped + len(self._queue)
+            if missing:
+                results = "1 result" if missing == 1 else f"{missing:,} results"
+                why = self._patience.last_error or "it does not keep up"
+                self._patience.tell(f"did not take {results}, left on this machine alone: {why}")
 
 
 _all: weakref.WeakSet[Sender] = weakref.WeakSet()
@@ -224,7 +234,17 @@ _all: weakref.WeakSet[Sender] = weakref.WeakSet()
 def _finish() -> None:
     deadline = monotonic() + _EXIT_S
     for sender in list(_all):
-        sender.finish(max(0.0, deadline - monotonic()))
+        with suppress(KeyboardInterrupt):
+            sender.finish(max(0.0, deadline - monotonic()))
+
+
+def _finish_with_multiprocessing() -> None:
+    """Have it done in a child of multiprocessing as well, which leaves without ``atexit``."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _finish, exitpriority=0)
 
 
 def _after_fork() -> None:

@@ -15,6 +15,7 @@ import platform
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -29,19 +30,22 @@ from soma.engine.blobs import MAP_FROM, Blob
 from soma.engine.claims import Claims
 from soma.engine.memory import MemoryStore
 from soma.errors import FrameError, InvalidInput, UnknownName, shown
-from soma.frame import hash_parts, is_pickled, split
+from soma.frame import hash_parts, split
 from soma_cache import housekeeping
+from soma_cache.afar import Afar
 from soma_cache.folder import Folder
 from soma_cache.front import Front
-from soma_cache.layout import INLINE_BYTES, is_hash
+from soma_cache.layout import INLINE_BYTES, UnknownFormat, is_hash
 from soma_cache.locks import KeyLocks
-from soma_cache.records import Read, load_record, unpack_inline
+from soma_cache.records import Read, unpack_inline
 from soma_cache.remote import Remote
 
 __all__ = ["DEFAULT_MAX_BYTES", "DiskStore"]
 
 DEFAULT_MAX_BYTES = 1 << 30
 """Bytes of small values that a process holds in memory."""
+_MOST_WRITTEN = 1 << 14
+_PARTS = ("actions", "cas", "pins", "tmp", "locks")
 
 
 class DiskStore:
@@ -71,12 +75,12 @@ class DiskStore:
     ) -> None:
         self.open_options = open_options
         self._folder = folder
-        self._remote = remote
         self._front = Front(max_bytes)
         self._spare = MemoryStore(max_bytes) if folder.read_only else None
         self._claims = Claims() if folder.read_only else _claims_of(folder)
-        self._afar: dict[str, int | None] = {}
-        """Digest of what the remote has -> its size in bytes, as far as that is known."""
+        self._written: OrderedDict[str, bytes] = OrderedDict()
+        """Digest -> the bytes of a small frame whose record was not committed yet."""
+        self._afar = None if remote is None else Afar(remote)
 
     @property
     def path(self) -> str:
@@ -97,22 +101,20 @@ class DiskStore:
             return record
         _check("key", key)
         found = self._folder.record(key, tier="Local")
-        if found is None and self._remote is not None:
-            found = self._promoted(key, self._remote)
+        if self._afar is not None:
+            found = self._promoted(key, self._afar) if found is None else found
+            if found is not None:
+                self._afar.note_sizes(found)
         if found is None:
             return None
-        self._front.add(found.record, found.inline)
-        return found.record
+        return self._front.take_in(found.record, found.inline)
 
-    def _promoted(self, key: str, remote: Remote) -> Read | None:
+    def _promoted(self, key: str, afar: Afar) -> Read | None:
         """Return what the remote has recorded, and keep that here, as it is."""
-        raw = remote.record(key)
-        found = None if raw is None else load_record(raw, key, tier="Remote")
-        if raw is None or found is None or found.record.pickled:
+        there = afar.record(key)
+        if there is None:
             return None
-        for name, digest in found.record.outputs.items():
-            if digest not in found.inline:
-                self._afar[digest] = found.record.bytes[name]
+        raw, found = there
         if self._spare is None:
             self._keep(lambda: self._folder.put_raw_record(key, raw))
         return found
@@ -143,14 +145,16 @@ class DiskStore:
             created_at=record.created_at or time.time(),
             tier="Memory",
         )
-        small = {digest: self._front.blob(digest) for digest in outputs}
+        small = {one: self._written.get(one) or self._small(one) for one in outputs}
         inline = {one: raw for one, raw in small.items() if raw and len(raw) <= INLINE_BYTES}
         if self._spare is None:
             with _Said(self.path):
                 raw = self._folder.put_record(record, inline)
-            if self._remote is not None and not record.pickled:
-                self._push(self._remote, record, raw, inline)
+            if self._afar is not None and not record.pickled:
+                self._push(self._afar.remote, record, raw, inline)
         self._front.add(record, inline)
+        for digest in inline:
+            self._written.pop(digest, None)
 
     def _push(
         self, remote: Remote, record: ActionRecord, raw: bytes, inline: dict[str, bytes]
@@ -185,9 +189,13 @@ class DiskStore:
             _check("digest", digest)
         nbytes = len(header) + sum(map(len, buffers))
         if nbytes <= INLINE_BYTES:
-            name = digest if digest is not None else hash_parts(header, buffers)
-            self._front.hold(name, b"".join((header, *buffers)))
-            return name
+            found = hash_parts(header, buffers)
+            if digest is not None and digest != found:  # then nothing has that hash
+                return digest
+            self._written[found] = b"".join((header, *buffers))
+            while len(self._written) > _MOST_WRITTEN:
+                self._written.popitem(last=False)
+            return found
         if self._spare is not None:
             return self._spare.write(frame, digest)
         with _Said(self.path):
@@ -205,8 +213,8 @@ class DiskStore:
             return kept
         _check("digest", digest)
         found = self._folder.read(digest)
-        if found is None and self._remote is not None:
-            found = self._fetched(digest, self._remote)
+        if found is None and self._afar is not None:
+            found = self._fetched(digest, self._afar)
         if found is None:
             return None
         if len(found) < MAP_FROM:
@@ -215,7 +223,7 @@ class DiskStore:
 
     def _small(self, digest: str) -> bytes | None:
         """Return the bytes of a frame that is in memory, or lies in a record that was seen."""
-        raw = self._front.blob(digest)
+        raw = self._front.blob(digest) or self._written.get(digest)
         if raw is not None:
             return raw
         key = self._front.lies_in(digest)
@@ -223,11 +231,10 @@ class DiskStore:
         text = None if found is None else found.inline.get(digest)
         return None if text is None else unpack_inline(text, digest)
 
-    def _fetched(self, digest: str, remote: Remote) -> memoryview | None:
+    def _fetched(self, digest: str, afar: Afar) -> memoryview | None:
         """Return a blob that the remote has, and keep it here."""
-        raw = remote.blob(digest, self._afar.get(digest))
-        if raw is None or is_pickled(raw):
-            self._afar.pop(digest, None)
+        raw = afar.blob(digest)
+        if raw is None:
             return None
         if self._spare is None:
             self._keep(lambda: self._folder.write(b"", [raw], digest))
@@ -238,16 +245,11 @@ class DiskStore:
 
     def has(self, digest: str) -> bool:
         """Say whether a blob seems to be there, without reading it."""
-        if self._front.has(digest):
+        if self._front.has(digest) or digest in self._written:
             return True
         if self._spare is not None and self._spare.has(digest):
             return True
-        if digest in self._afar or self._folder.has(digest):
-            return True
-        if self._remote is None or not self._remote.has(digest):
-            return False
-        self._afar[digest] = None
-        return True
+        return self._folder.has(digest) or (self._afar is not None and self._afar.has(digest))
 
     def share(self, digest: str) -> Blob | None:
         """Return the bytes of a frame to be handed to another process; None when it is gone."""
@@ -279,9 +281,11 @@ class DiskStore:
         """Keep the blobs of ``key`` from every gc, under a name.
 
         Raises:
+            InvalidInput: it is no name, or no key.
             UnknownName: there is no record of that key.
             OSError: the pin cannot be written.
         """
+        _check("key", key)
         if self.lookup(key) is None:
             raise UnknownName(f"pin({name!r}): there is no record of the key {shown(key)}")
         housekeeping.pin(self._folder, name, key)
@@ -299,7 +303,12 @@ class DiskStore:
         return housekeeping.stats(self._folder)
 
     def gc(self, *, max_bytes: int, min_age_s: float = 0.0, dry_run: bool = False) -> int:
-        """Remove blobs of the least value until ``max_bytes`` remain; return bytes freed."""
+        """Remove blobs of the least value until ``max_bytes`` remain; return bytes freed.
+
+        Raises:
+            InvalidInput: ``max_bytes`` or ``min_age_s`` is no such number.
+            OSError: a blob cannot be removed, or the cache is read only.
+        """
         return housekeeping.collect(
             self._folder, max_bytes=max_bytes, min_age_s=min_age_s, dry_run=dry_run
         )
@@ -310,7 +319,7 @@ class DiskStore:
 
     def flush(self, timeout_s: float = 60.0) -> bool:
         """Wait until the remote has what was computed so far; say whether it has."""
-        return self._remote is None or self._remote.flush(timeout_s)
+        return self._afar is None or self._afar.remote.flush(timeout_s)
 
 
 def _claims_of(folder: Folder) -> Claims:
@@ -357,16 +366,23 @@ class _Said:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, OSError):
-            raise OSError(error.errno, _text(error), self._path) from error
+        if isinstance(error, OSError) and not isinstance(error, UnknownFormat):
+            raise OSError(error.errno, _text(error), self._part_of(error)) from error
+
+    def _part_of(self, error: OSError) -> str:
+        """Return the folder, with the part of it that the error is about."""
+        path = error.filename2 or error.filename or ""  # of a renaming, where it was to go
+        below = str(path).removeprefix(f"{self._path}/")
+        first = below.partition("/")[0]
+        return f"{self._path}/{first}" if first in _PARTS else self._path
 
 
 def _text(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+    return error.strerror or str(error) or type(error).__name__
 
 
-def _check(what: str, text: str) -> None:
-    if not is_hash(text):
+def _check(what: str, text: Any) -> None:
+    if not isinstance(text, str) or not is_hash(text):
         raise InvalidInput(f"a {what} is 64 hexadecimal digits in lower case, not {shown(text)}")
 
 

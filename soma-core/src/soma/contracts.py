@@ -64,7 +64,7 @@ class ActionRecord:
     """Class or function of the node that did it."""
     parts: Mapping[str, _Bytes] = field(default_factory=dict, repr=False)
     """``"attribute alpha"``, ``"method forward"``, ... -> 4 bytes of hash: enough to say what
-    differs from another record, too short to guess a value from."""
+    differs from another record, too short to read a value from. What is secret is left out."""
     pickled: bool = False
     """Whether some of it was written with pickle: it never leaves this machine."""
     effect: Literal["pure", "impure"] = "pure"

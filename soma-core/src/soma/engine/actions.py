@@ -30,6 +30,7 @@ from soma.engine.telling import changed_itself, tell_if_different, tell_learned_
 from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue, is_plain_array, private_copy
 from soma.errors import CodecError
 from soma.frame import Encoded, encode
+from soma.masking.declared import secret_names
 from soma.values import Opaque
 
 __all__ = ["compute_output", "keep_result", "run_node", "turn_of"]
@@ -76,7 +77,9 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
         if again is not None and state is not None:  # another has computed it meanwhile
             recording.hit(run, at, "state", again, began)
             return state
-        before = run.cache.lookup(found.key) if found.recorded else None
+        before = again
+        if found.recorded and _is_refreshed(run, run.node[at]):
+            before = run.cache.lookup(found.key)  # which was passed over so far
         return _compute_state(run, at, found, x, init, seat=seat, before=before)
 
 
@@ -336,12 +339,20 @@ def _commit(
         bytes={what: written.nbytes},
         compute_ms=duration_ms,
         name=found.identity.name,
-        parts=found.identity.parts,
+        parts=_openly(run.program.filters[place], found.identity.parts),
         pickled=written.pickled,
         origin={"node": run.program.ids[place], "run": run.report.run_id},
         created_at=time(),
     )
     run.cache.commit(place, record)
+
+
+def _openly(node: Any, parts: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Leave out what is secret: four bytes of hash are enough to find a short text by trying."""
+    if not getattr(node, "_secret", ()):
+        return parts
+    secret = {f"attribute {name}" for name in secret_names(node)}
+    return {name: digest for name, digest in parts.items() if name not in secret}
 
 
 def _is_refreshed(run: Run, place: int) -> bool:

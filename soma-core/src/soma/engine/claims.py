@@ -7,6 +7,7 @@ let go by anybody, so that Ctrl-C frees what an abandoned thread holds.
 The surprise: a lock between processes belongs to the process, and not to the thread that took it.
 So it is taken and given back under the same lock as the claim that stands for it, at once and never
 waiting; otherwise one thread could give back what another has just taken. Waiting is asking again.
+Nothing is said under that lock: where nobody reads stderr, saying something takes for ever.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from operator import is_not
 from time import monotonic
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from soma._notices import tell, tell_once
 from soma.errors import describe_error
 
-__all__ = ["Across", "Claim", "Claims", "leave_claims"]
+__all__ = ["Across", "Claim", "Claims", "claim_at_once", "leave_claims"]
 
 _WAIT_S = 0.1
 """A signal may be delivered to another thread, and this one then sees it when it wakes up."""
@@ -77,6 +82,8 @@ class Claims:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._held: dict[str, Claim] = {}
+        self._unsaid: deque[OSError] = deque()
+        """What went wrong with the locks between processes, to be told without the lock."""
 
     def claim(self, key: str) -> Claim:
         """Return a context manager that holds ``key``."""
@@ -92,10 +99,12 @@ class Claims:
         claim = Claim(self, key)
         try:
             with self._lock:
-                return claim if self._grab(claim, 0, who) else None
+                held = self._grab(claim, 0, who)
+            self._say()
         except BaseException:
             self._let_go(claim)
             raise
+        return claim if held else None
 
     def held_here(self) -> bool:
         """Say whether this thread holds a claim: then it should wait for nobody."""
@@ -109,29 +118,29 @@ class Claims:
         with self._lock:
             for claim in [one for one in self._held.values() if one.owner == thread]:
                 self._free(claim)
+        self._say()
 
     def _take(self, claim: Claim) -> None:
         """Wait until the key is free and take it; or go on without, where one is held already."""
         me, who = threading.get_ident(), threading.current_thread().name
-        with self._lock:
-            if not self._grab(claim, me, who):
-                self._wait(claim, me, who)
-
-    def _wait(self, claim: Claim, me: int, who: str) -> None:
         told, poll_s, deadline = False, _POLL_S, monotonic() + TELL_AFTER_S
-        while not self._holds(me):
-            if claim.key in self._held:
-                self._changed.wait(_WAIT_S)
-            else:
-                self._changed.wait(poll_s)
-                poll_s = min(2 * poll_s, _MOST_POLL_S)
-            if self._grab(claim, me, who):
-                return
+        while not self._take_or_wait(claim, me, who, poll_s):
+            self._say()
+            poll_s = min(2 * poll_s, _MOST_POLL_S)
             if not told and monotonic() > deadline:
                 told = self._tell_of_holder(claim.key)
+        self._say()
+
+    def _take_or_wait(self, claim: Claim, me: int, who: str, poll_s: float) -> bool:
+        """Take a key, and return True; also where a claim is held already. Else wait for a bit."""
+        with self._lock:
+            if self._grab(claim, me, who) or self._holds(me):
+                return True
+            self._changed.wait(_WAIT_S if claim.key in self._held else poll_s)
+        return False
 
     def _grab(self, claim: Claim, owner: int, who: str) -> bool:
-        """Take a key that is free, here and for other processes. Under the lock, like all below."""
+        """Take a key that is free, here and for other processes. Under the lock."""
         if claim.key in self._held:
             return False
         claim.owner, claim.who = owner, who
@@ -149,35 +158,50 @@ class Claims:
             claim.locked = False
             if not isinstance(error, OSError):
                 raise
-            _tell_broken(error)
+            self._unsaid.append(error)
             return True
         return claim.locked
 
     def _tell_of_holder(self, key: str) -> bool:
-        claim, who = self._held.get(key), ""
-        if claim is not None:
-            who = claim.who
-        elif self._across is not None:
-            try:
-                who = self._across.holder(key)
-            except OSError as error:
-                _tell_broken(error)
+        with self._lock:
+            who = self._holder(key)
+        self._say()
         if who:  # it may have let go just now
             tell(f"waiting for {who}, which computes the same")
         return bool(who)
+
+    def _holder(self, key: str) -> str:
+        claim = self._held.get(key)
+        if claim is not None or self._across is None:
+            return "" if claim is None else claim.who
+        try:
+            return self._across.holder(key)
+        except OSError as error:
+            self._unsaid.append(error)
+            return ""
+
+    def _say(self) -> None:
+        """Say what went wrong meanwhile. Not under the lock."""
+        while self._unsaid:
+            with suppress(IndexError):  # another thread says it
+                _tell_broken(self._unsaid.popleft())
 
     def _let_go(self, claim: Claim) -> None:
         with self._lock:
             if self._held.get(claim.key) is claim:
                 self._free(claim)
+        self._say()
 
     def _free(self, claim: Claim) -> None:
-        """Let go of a claim: for other processes first, so that who breaks in can try again."""
+        """Let go of a claim: for other processes first, so that who breaks in can try again.
+
+        Under the lock.
+        """
         if claim.locked and self._across is not None:
             try:
                 self._across.unlock(claim.key)
             except OSError as error:
-                _tell_broken(error)
+                self._unsaid.append(error)
             claim.locked = False
         del self._held[claim.key]
         self._changed.notify_all()
@@ -194,6 +218,18 @@ def _tell_broken(error: OSError) -> None:
         ("claims", text),
         f"processes cannot see what others compute, and may compute the same: {text}",
     )
+
+
+def claim_at_once(store: Any, key: str, who: str, held: list[AbstractContextManager[None]]) -> bool:
+    """Have a store hold a key at once, and put the claim into an empty list; False where it cannot.
+
+    It is in the list before Python looks for Ctrl-C, as it does after every call that a function
+    makes: nobody would let go of a claim that was on its way into a variable then.
+    """
+    attempt = getattr(store, "try_claim", None)
+    if attempt is not None:
+        held.extend(filter(partial(is_not, None), map(attempt, (key,), (who,))))
+    return bool(held)
 
 
 def leave_claims() -> None:

@@ -39,6 +39,7 @@ _UNKEYED = NodeKey(None, None, recorded=False)
 
 def fit_key(run: Run, at: int, init: NodeState | None) -> NodeKey:
     """Return the key of a node's fit. The object that it is given must not have been taken."""
+    _settle(run, at, init)
     place = run.node[at]
     traits = run.program.traits[place]
     wants_rng = "rng" in traits.fit_takes
@@ -78,6 +79,7 @@ def forward_key(run: Run, at: int) -> NodeKey:
     if run.store is None and not wants_rng:
         return _UNKEYED
     state = run.state_of(at) if traits.trainable else None
+    _settle(run, at, state)
     recorded = (
         run.store is not None
         and traits.cacheable
@@ -98,6 +100,13 @@ def forward_key(run: Run, at: int) -> NodeKey:
     seed = _seed_of(run, at, draws=wants_rng)
     key = output_key(identity, state=state_hash, x=x, seed=seed)
     return NodeKey(key, identity, recorded=recorded, basis=key)
+
+
+def _settle(run: Run, at: int, state: NodeState | None) -> None:
+    """Say whose a state is, and whether the run can make it again: not what was there before it."""
+    if state is not None:
+        id_ = run.id_of(at)
+        state.settle(id_, None if run.call.states.get(id_) is state else run)
 
 
 def rng_of(run: Run, at: int, found: NodeKey) -> Any:
@@ -158,5 +167,6 @@ class Claimed:
 
     def __exit__(self, *error: object) -> None:
         if self._claim is not None:
-            self._run.claims.discard(self._claim)
             self._run.cache.end_claim(self._claim)
+            # Last: where Ctrl-C comes before this, the run ends the claim once more.
+            self._run.claims.discard(self._claim)

@@ -114,6 +114,8 @@ def _named(cache: Any, path: Any, max_bytes: int | None) -> _Opened:
                 f"There is no cache {cache!r}.{did_you_mean(cache, _NAMES)}"
             ) from None
         return _from_plugins(name, options)  # what it misses, such as a tier, it says itself
+    if isinstance(cache, type):
+        raise InvalidInput(f"cache is a store, not the class {shown(cache)}: make an object of it")
     if callable(getattr(cache, "lookup", None)) and callable(getattr(cache, "commit", None)):
         store: ActionStore = cache
         return store, None

@@ -82,7 +82,10 @@ def fit(
         )
         _check_targets(program, placement, anywhere=anywhere)
         run = _done(program, store, call, report, bus=bus, placement=placement)
-        return {**_of_arms_not_taken(program, call, run.states), **run.states}
+        fitted = {**_of_arms_not_taken(program, call, run.states), **run.states}
+        for id_, state in fitted.items():
+            state.settle(id_)  # so that whoever misses it can be told whose it was
+        return fitted
 
 
 def forward(

@@ -145,7 +145,32 @@ def decode(raw: Any, *, allow_pickle: bool = False) -> Any:
 
 def decode_parts(header: bytes, pieces: Sequence[memoryview], *, allow_pickle: bool = False) -> Any:
     """Return the value of a frame that is in pieces, as ``encode`` gives them; copies no buffer."""
-    return _read(parse_pieces(header, pieces), allow_pickle=allow_pickle)
+    known = _ARRAYS.get(header)
+    if known is not None and len(pieces) == 1:
+        from soma.frame.arrays import make_array
+
+        return make_array(*known, pieces[0])
+    parsed = parse_pieces(header, pieces)
+    value = _read(parsed, allow_pickle=allow_pickle)
+    if _is_one_array(parsed) and len(header) <= _REMEMBERED_BYTES:
+        _, dtype, shape, order = parsed.tokens[0]
+        if len(_ARRAYS) >= _REMEMBERED:
+            _ARRAYS.clear()
+        _ARRAYS[header] = dtype, tuple(shape), order
+    return value
+
+
+_REMEMBERED_BYTES = 256
+_REMEMBERED = 512
+_ARRAYS: dict[bytes, tuple[str, tuple[int, ...], str]] = {}
+"""Header of a frame that is one array -> dtype, shape and order: most are read again and again."""
+
+
+def _is_one_array(parsed: Parsed) -> bool:
+    if len(parsed.tokens) != 1 or parsed.flags:
+        return False
+    token = parsed.tokens[0]
+    return type(token) is list and token[0] == Code.ARRAY
 
 
 def _read(parsed: Parsed, *, allow_pickle: bool) -> Any:

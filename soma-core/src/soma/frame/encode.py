@@ -156,6 +156,10 @@ def encode(value: Any) -> Encoded:
         CodecError: a codec failed or returned something else than bytes, a container contains
             itself, or containers lie deeper in each other than 1,000.
     """
+    whole = _WHOLE.get(type(value))
+    written = None if whole is None else whole(value)
+    if written is not None:
+        return written
     writer = _Writer(value)
     writer.run()
     if not writer.out.buffers:
@@ -357,6 +361,7 @@ def _handler_of(value: Any, cls: type) -> Callable[[_Writer, Any], None]:
 
             _HANDLERS[np.ndarray] = encode_numpy.write_array
             _HANDLERS[np.memmap] = encode_numpy.write_mapped
+            _WHOLE[np.ndarray] = encode_numpy.whole_array
             if issubclass(cls, np.generic):
                 _HANDLERS[cls] = encode_numpy.write_scalar
             return _HANDLERS[cls]
@@ -386,6 +391,9 @@ def _foreign(writer: _Writer, value: Any) -> None:
         raise missing_codec(writer, value)
     write_with_codec(writer, value, found)
 
+
+_WHOLE: dict[type, Callable[[Any], Encoded | None]] = {}
+"""Type -> writes a value that is the whole frame, where that takes no walk; None where it does."""
 
 _HANDLERS: dict[type, Callable[[_Writer, Any], None]] = {
     _Leave: _leave,

@@ -7,12 +7,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from soma.frame import arrays
+from soma.frame.encoded import Encoded
+from soma.frame.layout import build_header
 from soma.frame.tokens import Code
 
 if TYPE_CHECKING:
     from soma.frame.encode import _Writer
 
-__all__ = ["write_array", "write_mapped", "write_scalar"]
+__all__ = ["whole_array", "write_array", "write_mapped", "write_scalar"]
+
+_REMEMBERED = 512
+_HEADERS: dict[tuple[Any, ...], bytes] = {}
+"""(dtype, shape) -> the header of a frame that is one plain array."""
+
+
+def whole_array(array: np.ndarray[Any, Any]) -> Encoded | None:
+    """Return the frame of an array, as the walk gives it; None for one that takes more care.
+
+    Most values are such arrays, and most of those look like one that was written before.
+    """
+    flags, dtype = array.flags, array.dtype
+    plain = dtype.kind in "biufcmMSU" and dtype.char not in "gG"
+    if not (plain and flags.c_contiguous and flags.writeable and flags.aligned):
+        return None
+    key = (dtype.num, dtype.str, dtype.type, array.shape)
+    header = _HEADERS.get(key)
+    if header is None:
+        token = [int(Code.ARRAY), arrays.describe_dtype(dtype), list(array.shape), "C"]
+        header = build_header([token], [array.nbytes], 0)
+        if len(_HEADERS) >= _REMEMBERED:
+            _HEADERS.clear()
+        _HEADERS[key] = header
+    pieces = (arrays.raw_bytes(array),)
+    return Encoded(header, pieces, pickled=False, original=array, rearranged=False)
 
 
 def write_array(writer: _Writer, array: np.ndarray[Any, Any]) -> None:

@@ -39,7 +39,7 @@ from soma.identity.names import is_foreign, is_reachable, module_name, qualified
 __all__ = ["Identity", "NodeIdentity", "differences", "identify"]
 
 _SHORT = 4
-"""Bytes of a part's digest that are kept: enough to compare, too few to guess a value from."""
+"""Bytes of a part's digest that are kept: enough to compare, too few to read a value from."""
 _IMMUTABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 _REMEMBERED = 1024
 """Classes and functions whose code is remembered; the oldest is forgotten first."""

@@ -1,7 +1,8 @@
 """Calls of one session come one after the other, from whatever thread.
 
 A call from within a call of the same session would wait for itself, and a callback that waits may
-make everybody wait: both are refused. Who waits looks up often, so that an exception which another
+make everybody wait: both are refused. Who has to wait lets go of its claims first, as the call that
+it waits for may wait for one of them. Who waits looks up often, so that an exception which another
 thread has asked for (a cancel in this process) gets through, and a session that is closed is seen.
 """
 
@@ -11,6 +12,7 @@ import os
 import threading
 import weakref
 
+from soma.engine.claims import leave_claims
 from soma.errors import SessionError
 from soma.events.bus import in_callback
 
@@ -54,7 +56,8 @@ class OneAtATime:
                     f"Session {self.name!r} is busy, and a callback cannot wait for its turn, as "
                     "others wait for the callback. Do it after the run"
                 )
-        else:
+        elif not self._turn.acquire(blocking=False):
+            leave_claims()
             while not self._turn.acquire(timeout=_LOOK_S):
                 self._check(method)
         self._owner = threading.get_ident()

@@ -74,6 +74,8 @@ class Exchange:
         self._announced = _Announced()
         self._received: list[Blob] = []
         self.blobs: list[Blob] = []
+        for id_, state in states.items():
+            state.settle(id_)  # no call makes it again
         self.fields: dict[str, Any] = {
             "listening": bus.listening,
             "waits": store is None or may_wait(store),

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from soma._notices import tell_once
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.blobs import Blob
+from soma.engine.claims import claim_at_once
 from soma.errors import SessionLost, describe_error
 from soma.events.bus import in_callback
 from soma.sessions.failures import pack_error
@@ -54,6 +55,8 @@ class StoreServer:
         self._failed: set[str] = set()
         self._lock = threading.Lock()
         self._claims: dict[int, AbstractContextManager[None]] = {}
+        self._attempt: list[AbstractContextManager[None]] = []
+        """A claim on its way into those."""
         self._closed = False
         self._may_wait = may_wait(store)
         self.errors: list[str] = []
@@ -85,7 +88,8 @@ class StoreServer:
         """Let go of every claim."""
         with self._lock:
             self._closed = True
-            claims, self._claims = list(self._claims.values()), {}
+            claims = [*self._claims.values(), *self._attempt]
+            self._claims = {}
         for one in claims:
             _leave(one)
 
@@ -186,11 +190,11 @@ class StoreServer:
             self._store.commit(record)
 
     def _claims_at_once(self, fields: Mapping[str, Any]) -> bool:
-        attempt = getattr(self._store, "try_claim", None)
-        claim = None if attempt is None else attempt(fields["key"], self._who)
-        if claim is not None:
-            self._claims[fields["claim"]] = claim
-        return claim is not None
+        if not claim_at_once(self._store, fields["key"], self._who, self._attempt):
+            return False
+        self._claims[fields["claim"]] = self._attempt[0]
+        self._attempt.clear()
+        return True
 
     def _claim(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Blob]] | None:
         if self._claims_at_once(fields):

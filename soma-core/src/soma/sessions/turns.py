@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from soma.engine.claims import leave_claims
 from soma.errors import SessionCancelled, SessionError
 from soma.events.bus import in_callback
 
@@ -105,7 +106,7 @@ def take_one_of(members: Sequence[_T], stopped: Callable[[], bool] | None = None
 
 
 def _wait(members: Sequence[_T], ticket: object, stopped: Callable[[], bool] | None) -> _T:
-    me = threading.get_ident()
+    me, left = threading.get_ident(), False
     while True:
         if stopped is not None and stopped():
             raise SessionCancelled("Nobody waits for this any more")
@@ -117,6 +118,9 @@ def _wait(members: Sequence[_T], ticket: object, stopped: Callable[[], bool] | N
                 f"{', '.join(one.turns.name for one in members)}: busy, and a callback cannot "
                 "wait for its turn, as others wait for the callback. Do it after the run"
             )
+        if not left:  # whoever has the turn may wait for what this thread has claimed
+            leave_claims()
+            left = True
         _lock.changed.wait(_WAIT_S)
 
 

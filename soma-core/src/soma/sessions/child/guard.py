@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,7 +36,9 @@ __all__ = [
 ]
 
 AGAIN_S = 0.05
-"""How often a call that was cancelled, and goes on, is told again."""
+"""How often a call that was cancelled, and goes on, is looked at."""
+_INSIST_S = 0.5
+"""After this time one that has been stopped, and goes on all the same, is stopped once more."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,6 +52,8 @@ class _State:
     connection: Connection | None = None
     running: int | None = None
     asked: int | None = None
+    stopped: int | None = None
+    stopped_at = 0.0
     torch_threads: int | None = None
 
 
@@ -107,16 +112,23 @@ def cancel(call: int) -> None:
 def remind() -> None:
     """Tell the call that runs to stop, once more, if it was cancelled and goes on.
 
-    A signal that comes just before the call waits for something does not end that wait.
+    A signal that comes just before the call waits for something does not end that wait. And what it
+    raises may go nowhere: where C code has called Python and ignores what that raises, or in a
+    destructor. So a call that has been stopped, and is not over some time later, is asked again.
     """
-    if goes_on():
+    running = _state.running
+    if _state.stopped is not None and _state.stopped == running:
+        if monotonic() - _state.stopped_at < _INSIST_S:
+            return
+        _state.stopped, _state.asked = None, running
+    if _state.asked is not None and _state.asked == running:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def goes_on() -> bool:
     """Say whether a call was cancelled and still runs."""
-    asked = _state.asked
-    return asked is not None and asked == _state.running
+    running = _state.running
+    return running is not None and running in (_state.asked, _state.stopped)
 
 
 def was_asked(call: int) -> bool:
@@ -185,9 +197,10 @@ def _interrupted(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 
 
 
 def _check() -> None:
-    """Stop the call that runs on this thread if that was asked for: each request stops once."""
+    """Stop the call that runs on this thread if that was asked for."""
     if _state.asked is None or _state.asked != _state.running:
         return
     if threading.current_thread() is threading.main_thread():
-        _state.asked = _state.running = None
+        _state.stopped, _state.stopped_at = _state.asked, monotonic()
+        _state.asked = None
         raise Cancelled("the call was cancelled")

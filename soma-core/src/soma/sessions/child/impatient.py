@@ -6,11 +6,12 @@ want may be waiting for that one: so it is taken at once, or the value is comput
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 from soma.contracts import ActionStore
+from soma.engine.claims import claim_at_once
 
 __all__ = ["Impatient"]
 
@@ -31,22 +32,23 @@ class Impatient:
         return getattr(self._store, name)
 
     def claim(self, key: str) -> AbstractContextManager[None]:
-        """Hold ``key`` if nobody else does."""
-        attempt = getattr(self._store, "try_claim", None)
-        held = None if attempt is None else attempt(key, self._who)
-        return nullcontext() if held is None else _Held(held)
+        """Return a context manager that holds ``key`` if nobody else does."""
+        return _Attempt(self._store, key, self._who)
 
 
-class _Held:
-    """A claim that is held already."""
+class _Attempt:
+    """One claim. Leaving it twice, or from another thread, does no harm."""
 
-    __slots__ = ("_claim",)
+    __slots__ = ("_held", "_key", "_store", "_who")
 
-    def __init__(self, claim: AbstractContextManager[None]) -> None:
-        self._claim = claim
+    def __init__(self, store: Any, key: str, who: str) -> None:
+        self._store = store
+        self._key = key
+        self._who = who
+        self._held: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        pass
+        claim_at_once(self._store, self._key, self._who, self._held)
 
     def __exit__(
         self,
@@ -54,4 +56,6 @@ class _Held:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._claim.__exit__(kind, error, trace)
+        for one in self._held:
+            one.__exit__(None, None, None)
+        self._held.clear()  # last: where Ctrl-C comes before this, it can be left once more

@@ -19,11 +19,12 @@ from types import TracebackType
 from typing import Any
 
 from soma import engine
+from soma._notices import tell
 from soma.contracts import ActionStore
 from soma.engine import NodeState
 from soma.engine.blobs import Blob
 from soma.engine.parcels import Parcel, pack
-from soma.errors import NotSendable, SessionError
+from soma.errors import NotSendable, SessionError, describe_error
 from soma.events.bus import Bus
 from soma.nodes import traits_of
 from soma.sessions import travel
@@ -149,6 +150,7 @@ class Opened:
                 kept[id_] = state
                 told.append([id_, {"same": True}])
             else:
+                state.settle(id_)  # the fit that has made it is over
                 kept[id_], one = told_state(id_, state, store, sent)
                 told.append([id_, one])
         session.states = kept
@@ -248,7 +250,12 @@ def _opened_store(source: tuple[str, Mapping[str, Any]] | None) -> ActionStore |
     from soma.specs import ActionStoreSpec
 
     name, options = source
-    store: ActionStore = default().get(name, ActionStoreSpec)(**options)
+    try:
+        store: ActionStore = default().get(name, ActionStoreSpec)(**options)
+    except Exception as error:  # noqa: BLE001  # nothing kept is worth a failed session
+        text = " ".join(describe_error(error).split())
+        tell(f"process {os.getpid()} cannot open the cache, and goes on without it: {text}")
+        return None
     return store
 
 
