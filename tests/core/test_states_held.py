@@ -151,9 +151,9 @@ def test_when_a_fit_is_over_its_run_is_told_no_more():
         g.node(f"next {name}", Learn())
         g.edge(name, f"next {name}")
     g.fit(np.arange(LARGE, dtype=float))
-    makers = [state._maker for state in g._states.values()]
-    assert sum(one is not None for one in makers) == 4
-    assert all(one is None or one() is None for one in makers)
+    assert len(g._states) == 8
+    for id_, state in g._states.items():
+        assert (state._node, state._maker) == (id_, None)
 
 
 def test_a_lost_state_of_another_graph_does_not_start_a_run_over():

@@ -146,24 +146,24 @@ def decode(raw: Any, *, allow_pickle: bool = False) -> Any:
 def decode_parts(header: bytes, pieces: Sequence[memoryview], *, allow_pickle: bool = False) -> Any:
     """Return the value of a frame that is in pieces, as ``encode`` gives them; copies no buffer."""
     known = _ARRAYS.get(header)
-    if known is not None and len(pieces) == 1:
+    if known is not None and [len(one) for one in pieces] == [known[-1]]:
         from soma.frame.arrays import make_array
 
-        return make_array(*known, pieces[0])
+        return make_array(*known[:-1], pieces[0])
     parsed = parse_pieces(header, pieces)
     value = _read(parsed, allow_pickle=allow_pickle)
     if _is_one_array(parsed) and len(header) <= _REMEMBERED_BYTES:
         _, dtype, shape, order = parsed.tokens[0]
         if len(_ARRAYS) >= _REMEMBERED:
             _ARRAYS.clear()
-        _ARRAYS[header] = dtype, tuple(shape), order
+        _ARRAYS[header] = dtype, tuple(shape), order, len(pieces[0])
     return value
 
 
 _REMEMBERED_BYTES = 256
 _REMEMBERED = 512
-_ARRAYS: dict[bytes, tuple[str, tuple[int, ...], str]] = {}
-"""Header of a frame that is one array -> dtype, shape and order: most are read again and again."""
+_ARRAYS: dict[bytes, tuple[str, tuple[int, ...], str, int]] = {}
+"""Header of a frame that is one array -> dtype, shape, order and bytes: most come again."""
 
 
 def _is_one_array(parsed: Parsed) -> bool:
