@@ -32,26 +32,9 @@ from support.cache_remotes import (
 )
 from support.cache_stores import KEY, OTHER, keep, opened, value_of
 from support.cache_work import ALL_CALLS, LARGE, MIDDLE, SMALL, Add, Learn, studies, study
-from support.forker import Forker
 
 PATIENCE_S = 60
 SIZES = (SMALL, MIDDLE, LARGE)
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 @pytest.fixture

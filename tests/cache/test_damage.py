@@ -15,22 +15,9 @@ from support.cache_work import (
     study,
     study_and_damage,
 )
-from support.forker import Forker
 
 SIZES = pytest.mark.parametrize("items", [MIDDLE, LARGE], ids=["below 1 MiB", "above 1 MiB"])
 KINDS = pytest.mark.parametrize("kind", DAMAGES)
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture
-def folder(own_cache_folder, monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-    return own_cache_folder
 
 
 def lines(done):

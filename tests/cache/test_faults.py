@@ -21,25 +21,8 @@ from support.cache_work import (
     study_twice,
     study_without_folder,
 )
-from support.forker import Forker
 
 SIZES = (SMALL, MIDDLE, LARGE)
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 @pytest.fixture

@@ -20,27 +20,10 @@ from support.cache_work import (
     study_at,
     study_twice,
 )
-from support.forker import Forker
 
 SIZES = (SMALL, MIDDLE, LARGE)
 YEAR_S = 365.25 * 86_400
 THEN_S = {"1970": 1.0, "2100": 130 * YEAR_S}
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 # ---------------------------------------------------------------- formats

@@ -31,7 +31,6 @@ from support.cache_remotes import (
 )
 from support.cache_stores import KEY, LARGE, MIDDLE, OTHER, keep, opened, value_of
 from support.cache_work import SMALL, studies
-from support.forker import Forker
 from support.notes import CALLS, noted
 from support.threads import run_in_threads
 
@@ -40,17 +39,6 @@ VERSION_3 = (
     "has format version 3, and this release of soma-cache reads version 2: install the release "
     "that wrote it, or give Soma another folder (SOMA_CACHE_DIR). Nothing there was touched"
 )
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
 
 
 @pytest.fixture

@@ -24,26 +24,9 @@ from support.cache_remotes import (
 )
 from support.cache_stores import MIDDLE, keep, opened
 from support.cache_work import ALL_CALLS, LARGE, SMALL, studies, study, study_twice
-from support.forker import Forker
 from support.notes import CALLS, noted
 
 SIZES = (SMALL, MIDDLE, LARGE)
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 # ---------------------------------------------------------------- the address of a tier

@@ -22,27 +22,10 @@ from support.cache_processes import (
     write_until_killed,
 )
 from support.cache_work import ALL_CALLS, LARGE, MIDDLE, SMALL, studies, study
-from support.forker import Forker
 
 SIZES = (SMALL, MIDDLE, LARGE)
 TURNS = 200
 TWICE = 2 * np.arange(6.0)
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 @pytest.fixture

@@ -13,27 +13,10 @@ from soma_cache.folder import Folder
 from support import kept_values
 from support.cache_folders import assert_sound, records_of
 from support.distributions import run_python
-from support.forker import Forker
 from support.kept_values import NAMES, compute_all, pickled_reading
 from support.values import identical, values
 
 TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory):
-    with Forker(tmp_path_factory.mktemp("forker")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def keeps_all(monkeypatch):
-    monkeypatch.setenv("SOMA_CACHE_KEEP", "all")  # however long it took to compute
-
-
-@pytest.fixture
-def folder(own_cache_folder):
-    return own_cache_folder
 
 
 def opened(path):
