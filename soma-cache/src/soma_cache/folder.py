@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
@@ -285,7 +286,7 @@ class Folder:
         """Note that a blob was used. That is for gc to know, and nothing hangs on it."""
         if not self.read_only:
             with suppress(OSError):
-                os.utime(f"{self.root}/{blob_name(digest)}", ns=(_now_ns(), found.st_mtime_ns))
+                os.utime(f"{self.root}/{blob_name(digest)}", ns=(time.time_ns(), found.st_mtime_ns))
 
     def _take_away(self, digest: str, state: _Signature) -> None:
         """Take a blob away that is not what its name says."""
@@ -370,12 +371,6 @@ def _note(table: dict[str, _Signature], digest: str, state: _Signature) -> None:
     if len(table) >= _MOST_NOTED:
         table.clear()  # then some hashes are taken again
     table[digest] = state
-
-
-def _now_ns() -> int:
-    import time
-
-    return time.time_ns()
 
 
 def _signature(found: os.stat_result) -> _Signature:

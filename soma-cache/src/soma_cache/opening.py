@@ -169,7 +169,7 @@ def _remote_of(url: str, *, asked: bool) -> Remote | None:
     name = _without_secrets(url)
     try:
         return Remote(default().get(_scheme_of(url), CacheTierSpec)(url), name)
-    except Exception as error:
+    except Exception as error:  # a tier is somebody else's code, and may raise anything
         if asked and isinstance(error, SomaError):
             raise
         _tell_of_remote(name if asked else f"{name}, of $SOMA_CACHE_REMOTE,", describe_error(error))

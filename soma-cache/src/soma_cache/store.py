@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -148,7 +147,7 @@ class DiskStore:
         small = {one: self._written.get(one) or self._small(one) for one in outputs}
         inline = {one: raw for one, raw in small.items() if raw and len(raw) <= INLINE_BYTES}
         if self._spare is None:
-            with _Said(self.path):
+            with _NamingFolder(self.path):
                 raw = self._folder.put_record(record, inline)
             if self._afar is not None and not record.pickled:
                 self._push(self._afar.remote, record, raw, inline)
@@ -198,7 +197,7 @@ class DiskStore:
             return found
         if self._spare is not None:
             return self._spare.write(frame, digest)
-        with _Said(self.path):
+        with _NamingFolder(self.path):
             return self._folder.write(header, buffers, digest)
 
     def read(self, digest: str) -> Frame | None:
@@ -351,7 +350,7 @@ def _split(whole: memoryview) -> Frame | None:
         return None
 
 
-class _Said:
+class _NamingFolder:
     """Has an error of a folder say which folder, and not which of its thousand files."""
 
     def __init__(self, path: str) -> None:
@@ -386,12 +385,7 @@ def _check(what: str, text: Any) -> None:
         raise InvalidInput(f"a {what} is 64 hexadecimal digits in lower case, not {shown(text)}")
 
 
-@cache
-def _host(_pid: int) -> str:
-    return platform.node()
-
-
 def _here() -> dict[str, str]:
     """Return what a record says of where it was made."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"host": _host(os.getpid()), "python": python, "soma": __version__}
+    return {"host": platform.node(), "python": python, "soma": __version__}
