@@ -82,13 +82,23 @@ def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+_ELDERS = set()
+
+
+@pytest.fixture(autouse=True)
+def elders():
+    """Take note of the processes that others have begun: they may stay."""
+    _ELDERS.clear()
+    _ELDERS.update(offspring())
+
+
 def offspring():
-    """Return the processes whose parent is this one, those that wait to be reaped as well."""
+    """Return the processes begun meanwhile that have not been reaped yet."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError):  # a thread that has ended meanwhile
             found += (task / "children").read_text().split()
-    return found
+    return [pid for pid in found if pid not in _ELDERS]
 
 
 def computes(child):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def test_every_check_finds_the_fault_that_it_is_for(suite, stand_ins):
         text=True,
         timeout=TIMEOUT_S,
         check=False,
+        env={**os.environ, "CI": "1"},  # there pytest shows all of a difference
     )
     failed = set(re.findall(r"^FAILED \S+?::(\w+)::(\w+)", done.stdout, re.MULTILINE))
     assert failed == stand_ins.FAULTS, done.stdout + done.stderr

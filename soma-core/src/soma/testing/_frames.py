@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
+import pytest
 from blake3 import blake3
 
 from soma.contracts import Frame
 
-__all__ = ["Breaking", "hash_of", "pieces_of", "whole"]
+__all__ = ["Breaking", "assert_same_bytes", "assert_same_frame", "hash_of", "whole"]
 
 
 def hash_of(raw: bytes | str) -> str:
@@ -22,9 +23,27 @@ def whole(frame: Frame) -> bytes:
     return b"".join((frame[0], *frame[1]))
 
 
-def pieces_of(buffers: Iterable[memoryview]) -> list[bytes]:
-    """Return the pieces one by one, as bytes that nobody changes."""
-    return [bytes(one) for one in buffers]
+def assert_same_bytes(found: bytes, expected: bytes, what: str = "what came back") -> None:
+    """Check that the bytes are those, and say where they part.
+
+    pytest would compare them line by line where it runs under CI, which takes hours for megabytes.
+    """
+    if found == expected:
+        return
+    both = enumerate(zip(found, expected, strict=False))
+    place = next((at for at, (one, other) in both if one != other), min(len(found), len(expected)))
+    pytest.fail(
+        f"{what} has {len(found):,} bytes, {len(expected):,} were expected, and differs from "
+        f"byte {place:,}: {found[place : place + 8]!r}, not {expected[place : place + 8]!r}"
+    )
+
+
+def assert_same_frame(found: Frame, expected: Frame) -> None:
+    """Check that header and buffers are those, piece by piece."""
+    assert_same_bytes(found[0], expected[0], "the header")
+    assert len(found[1]) == len(expected[1]), "it has another number of buffers"
+    for place, (one, other) in enumerate(zip(found[1], expected[1], strict=True)):
+        assert_same_bytes(bytes(one), bytes(other), f"buffer {place}")
 
 
 class Breaking(Sequence[memoryview]):

@@ -9,7 +9,7 @@ import pytest
 
 from soma.contracts import ActionRecord, ActionStore
 from soma.frame import Encoded, decode_parts, encode
-from soma.testing._frames import hash_of, pieces_of
+from soma.testing._frames import assert_same_frame, hash_of
 from soma.testing._suite import ConformanceSuite
 
 __all__ = ["StoreCases", "assert_kept", "bytes_like", "keep"]
@@ -69,6 +69,5 @@ def assert_kept(store: ActionStore, value: Any, *, or_gone: bool = False) -> Non
         return
     header, buffers = found
     assert isinstance(header, bytes), "a header is bytes"
-    assert header == written.header
-    assert pieces_of(buffers) == pieces_of(written.buffers)
+    assert_same_frame(found, (written.header, written.buffers))
     assert encode(decode_parts(header, buffers)).digest == digest

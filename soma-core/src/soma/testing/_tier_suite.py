@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from soma.contracts import CacheTier, Frame
-from soma.testing._frames import Breaking, hash_of, whole
+from soma.testing._frames import Breaking, assert_same_bytes, hash_of, whole
 from soma.testing._suite import ConformanceSuite
 from soma.testing._threads import in_threads
 
@@ -142,7 +142,7 @@ class CacheTierSuite(ConformanceSuite):
         for _ in range(2):
             found = tier.get(_record("mine"))
             assert found is not None
-            assert whole(found) == expected
+            assert_same_bytes(whole(found), expected)
             for piece in found[1]:
                 if not piece.readonly:
                     piece[:] = bytes(len(piece))
@@ -274,7 +274,7 @@ def _assert_there(tier: CacheTier, name: str, expected: bytes) -> None:
     found = tier.get(name)
     assert found is not None, f"{name} is not there"
     assert isinstance(found[1], Sequence), "a frame is a header and a sequence of buffers"
-    assert whole(found) == expected
+    assert_same_bytes(whole(found), expected, name)
 
 
 def _breaks_off(tier: CacheTier, name: str, frame: Frame, looks: int) -> bool:
