@@ -17,8 +17,8 @@ def caches_folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def own_cache_folder(caches_folder, monkeypatch):
     """Name a folder that is not there yet: most tests need none."""
-    for name in ("SOMA_CACHE_REMOTE", "SOMA_CACHE_FSYNC", "SOMA_CACHE_KEEP"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("REMOTE", "FSYNC", "KEEP", "MAX_SIZE"):
+        monkeypatch.delenv(f"SOMA_CACHE_{name}", raising=False)
     folder = caches_folder / str(next(_numbers))
     monkeypatch.setenv("SOMA_CACHE_DIR", str(folder))
     return folder

@@ -63,7 +63,7 @@ def test_a_writer_may_be_killed_at_any_moment(forker, folder):
     known = {path for pattern in ("actions/*/*", "cas/b3/*/*") for path in folder.glob(pattern)}
     assert known == {*records_of(folder), *blobs_of(folder)}
     assert {path.name for path in folder.iterdir()} <= {
-        *("actions", "cas", "format.json", "locks", "tmp"),
+        *("actions", "cas", "format.json", "index", "locks", "tmp"),
     }
     assert open_store(folder).verify() == []
     done = forker.start(look_at_what_was_written, TURNS).wait()

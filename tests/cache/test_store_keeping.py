@@ -33,7 +33,7 @@ def test_a_pin_may_have_any_name(store, folder, name):
     store.pin(name, KEY)
     assert len(list((folder / "pins").iterdir())) == 1
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
-        *("actions", "cas", "pins", "tmp"),
+        *("actions", "cas", "index", "pins", "tmp"),
     ]
     assert opened(folder).gc(max_bytes=0) == 0
     assert store.stats()["pins"] == 1

@@ -219,6 +219,7 @@ class TestChain:
             "phase": "fit",
             "plan_summary": {"total_nodes": 3, "cached_nodes": 0, "parallel_branches": 1},
             "seed": None,
+            "refreshed": [],
         }
         assert events[8]["phase"] == "forward"
         durations = [event["duration"] for event in events if "duration" in event]

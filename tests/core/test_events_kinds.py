@@ -52,6 +52,7 @@ BY_HINT = {
     str | None: st.none() | texts,
     float | None: st.none() | floats,
     tuple[int, ...]: st.lists(st.integers()).map(tuple),
+    tuple[str, ...]: st.lists(texts).map(tuple),
     Metric: metrics,
 }
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from soma.engine.report import NodeRun
-from soma.events.human import clipped, one_line, width
+from soma.events.human import clipped, moment_text, one_line, width
 from soma.events.table import NodeSummary, human_bytes, human_ms, summarize, table_text
 
 MS = [
@@ -70,6 +71,20 @@ rows = st.builds(
 @pytest.mark.parametrize(("ms", "text"), MS)
 def test_durations(ms, text):
     assert human_ms(ms) == text
+
+
+def test_moments_are_of_this_machines_clock():
+    then = datetime(2026, 11, 30, 13, 43, 5, 999_999).astimezone()
+    assert moment_text(then.timestamp()) == "2026-11-30 13:43:05"
+    assert moment_text(then.timestamp(), seconds=False) == "2026-11-30 13:43"
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [(1e30, "1e+30 s"), (-1e18, "-1e+18 s"), (float("nan"), "nan s"), (float("inf"), "inf s")],
+)
+def test_what_is_no_moment_is_a_number(at, text):
+    assert moment_text(at) == moment_text(at, seconds=False) == text
 
 
 @pytest.mark.parametrize(("n", "text"), SIZES)

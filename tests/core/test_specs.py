@@ -77,6 +77,8 @@ BAD = [
     ("soma_codecs", "types", ["my.Reading"]),
     ("soma_codecs", "types", (int,)),
     ("soma_transports", "schemes", ()),
+    ("soma_action_stores", "checkup", "nowhere"),
+    ("soma_action_stores", "checkup", None),
     ("soma_transports", "min_bytes", -1),
     ("soma_transports", "min_bytes", 1.5),
     ("soma_transports", "min_bytes", True),

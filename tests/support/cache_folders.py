@@ -14,7 +14,15 @@ from pathlib import Path
 
 from blake3 import blake3
 
-__all__ = ["DAMAGES", "assert_sound", "blobs_of", "damage", "everything", "records_of"]
+__all__ = [
+    "DAMAGES",
+    "apart_from_the_index",
+    "assert_sound",
+    "blobs_of",
+    "damage",
+    "everything",
+    "records_of",
+]
 
 RECORD = re.compile(r"actions/([0-9a-f]{2})/(\1[0-9a-f]{62})\.json")
 BLOB = re.compile(r"cas/b3/([0-9a-f]{2})/(\1[0-9a-f]{62})\.bin")
@@ -45,6 +53,14 @@ def everything(folder):
         elif path.is_file():
             inside = path.read_bytes()
         found[path.relative_to(folder).as_posix()] = (about.st_mode, about.st_mtime_ns, inside)
+    return found
+
+
+def apart_from_the_index(folder):
+    """Return ``everything`` but what is derived, and the times of folders in which that is made."""
+    found = {name: one for name, one in everything(folder).items() if name.split("/")[0] != "index"}
+    for name in (".", "tmp"):
+        found[name] = found[name][0]
     return found
 
 

@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 
 __all__ = [
+    "host",
     "make_tmp",
     "move_into_place",
     "new_file",
@@ -40,14 +41,15 @@ _numbers = count(int.from_bytes(os.urandom(4), "big"))
 
 
 @cache
-def _host() -> str:
+def host() -> str:
+    """Return the name of this machine, as it may stand in the name of a file."""
     name = socket.gethostname()
     return "".join(one if one.isalnum() or one in "-." else "_" for one in name)[:64] or "host"
 
 
 def unused_path(root: str) -> str:
     """Return a path in tmp that nobody has."""
-    return f"{root}/tmp/{_host()}-{os.getpid()}-{next(_numbers)}"  # noqa: S108  # ours
+    return f"{root}/tmp/{host()}-{os.getpid()}-{next(_numbers)}"  # noqa: S108  # ours
 
 
 def _create(root: str) -> tuple[str, int]:

@@ -10,11 +10,11 @@ known to be whole is left as it is; anything else is hashed, and replaced where 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,11 +23,12 @@ from soma.contracts import ActionRecord
 from soma.engine.blobs import MAP_FROM, map_file
 from soma.errors import describe_error
 from soma.frame import hash_parts
-from soma_cache import files
+from soma_cache import changes, files
 from soma_cache.layout import FORMAT, blob_name, check_format, is_shard, parse_name, record_name
 from soma_cache.records import Read, dump_record, load_record
+from soma_cache.touching import touch
 
-__all__ = ["Entry", "Folder"]
+__all__ = ["Entry", "Failed", "Folder", "Progress", "Use"]
 
 _HASH_BESIDE_FROM = 4 << 20
 """Bytes from which taking the hash on another thread, while they are written, is faster."""
@@ -36,6 +37,15 @@ _LEAST_BYTES = 16
 """No frame is smaller than its preamble."""
 
 _Signature: TypeAlias = tuple[int, int, int]
+
+Use: TypeAlias = tuple[bytes, int, float]
+"""Digest, bytes, and when a blob was used last: there may be a million."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (done, total) from time to time, by what takes long."""
+
+Failed: TypeAlias = Callable[[str, OSError], None]
+"""Called with what cannot be asked about, by its name in the cache, and why."""
 
 
 class Entry(NamedTuple):
@@ -79,6 +89,8 @@ class Folder:
         """Folders whose own name survives a power cut."""
         self._format: _Signature | None = None
         """State of format.json when the folder was prepared."""
+        self.written_bytes = 0
+        """How much this process has added, about: who limits the folder goes by it."""
 
     def prepare(self) -> None:
         """Make the folder, unless it is there.
@@ -112,6 +124,16 @@ class Folder:
         if self._format is None or self._state_of_format() != self._format:
             self.prepare()
 
+    def prepare_to_change(self) -> None:
+        """Have the folder be there, before something in it is changed by who keeps house.
+
+        Raises:
+            OSError: it was opened to be read only, or cannot be made.
+        """
+        if self.read_only:
+            raise OSError(errno.EROFS, "this cache was opened to be read only", self.root)
+        self.ensure()
+
     def _state_of_format(self) -> _Signature | None:
         try:
             return _signature(os.stat(f"{self.root}/format.json"))
@@ -129,6 +151,15 @@ class Folder:
             return None
         return None if raw is None else load_record(raw, key, tier=tier)
 
+    def read_record(self, key: str) -> Read | None:
+        """Return the record of a key; None where there is none, or none that is whole.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        raw = files.read_file(f"{self.root}/{record_name(key)}")
+        return None if raw is None else load_record(raw, key)
+
     def put_record(self, record: ActionRecord, inline: dict[str, bytes]) -> bytes:
         """Make a record visible, and return its bytes.
 
@@ -143,6 +174,7 @@ class Folder:
                     self.sync_name(blob_name(digest))
         raw = dump_record(record, inline)
         self._put(record_name(record.key), [raw], durable=durable)
+        changes.note(self.root, keys=(record.key,))
         return raw
 
     def put_raw_record(self, key: str, raw: bytes) -> None:
@@ -152,6 +184,7 @@ class Folder:
             OSError: it cannot be written.
         """
         self._put(record_name(key), [raw], durable=self._always_sync)
+        changes.note(self.root, keys=(key,))
 
     def _put(self, name: str, pieces: Sequence[Any], *, durable: bool) -> None:
         self.ensure()
@@ -219,22 +252,6 @@ class Folder:
         self._take_away(digest, state)
         return None
 
-    def is_right(self, digest: str) -> bool:
-        """Read a blob, and say whether it is what its name says; True as well where it is gone.
-
-        Raises:
-            OSError: it is there and cannot be read.
-        """
-        try:
-            fd = os.open(f"{self.root}/{blob_name(digest)}", _READ)
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        try:
-            whole = _taken(fd, os.fstat(fd))
-        finally:
-            os.close(fd)
-        return whole is not None and hash_parts(b"", [whole]) == digest
-
     def write(self, header: bytes, buffers: Sequence[memoryview], digest: str | None) -> str:
         """Write a blob, and return its hash, which is ``digest`` where that is given.
 
@@ -245,28 +262,35 @@ class Folder:
         if digest is not None and self._is_whole(digest, len(header) + sum(map(len, buffers))):
             return digest
         try:
-            return self._write(header, buffers, digest)
+            digest, is_new = self._write(header, buffers, digest)
         except FileNotFoundError:  # somebody has removed the folder, or put another there
             self.prepare()
-            return self._write(header, buffers, digest)
+            digest, is_new = self._write(header, buffers, digest)
+        if is_new:
+            self.written_bytes += len(header) + sum(map(len, buffers))
+            changes.note(self.root, digests=(digest,))
+        return digest
 
-    def _write(self, header: bytes, buffers: Sequence[memoryview], digest: str | None) -> str:
+    def _write(
+        self, header: bytes, buffers: Sequence[memoryview], digest: str | None
+    ) -> tuple[str, bool]:
+        """Write a blob; return its hash, and whether it was not there."""
         nbytes = len(header) + sum(map(len, buffers))
         with files.new_file(self.root) as (path, fd):
             if digest is not None:
                 files.write_all(fd, (header, *buffers))
                 files.move_into_place(self.root, path, blob_name(digest))
                 self._damaged.pop(digest, None)
-                return digest  # whose hash is taken when it is read: here it was only said
+                return digest, True  # whose hash is taken when it is read: here it was only said
             digest = _hash_beside(fd, header, buffers)
             if self._is_whole(digest, nbytes):
                 os.unlink(path)
-                return digest
+                return digest, False
             state = _signature(os.fstat(fd))
             files.move_into_place(self.root, path, blob_name(digest))
         self._damaged.pop(digest, None)
         _note(self._whole, digest, state)
-        return digest
+        return digest, True
 
     def _is_whole(self, digest: str, nbytes: int) -> bool:
         """Say whether a blob is there as it should be; then it counts as used."""
@@ -285,8 +309,7 @@ class Folder:
     def _touch(self, digest: str, found: os.stat_result) -> None:
         """Note that a blob was used. That is for gc to know, and nothing hangs on it."""
         if not self.read_only:
-            with suppress(OSError):
-                os.utime(f"{self.root}/{blob_name(digest)}", ns=(time.time_ns(), found.st_mtime_ns))
+            touch(f"{self.root}/{blob_name(digest)}", found.st_mtime_ns)
 
     def _take_away(self, digest: str, state: _Signature) -> None:
         """Take a blob away that is not what its name says."""
@@ -297,7 +320,7 @@ class Folder:
             f"something kept in {self.root} was damaged, and is made again where it is needed "
             f"(the first: {blob_name(digest)})",
         )
-        if not self._may_change():
+        if not self.may_change():
             return
         path, aside = f"{self.root}/{blob_name(digest)}", files.unused_path(self.root)
         with suppress(OSError):
@@ -307,8 +330,9 @@ class Folder:
                 os.rename(aside, path)
             elif not stat.S_ISDIR(found.st_mode):
                 os.unlink(aside)
+        changes.note(self.root, digests=(digest,))
 
-    def _may_change(self) -> bool:
+    def may_change(self) -> bool:
         """Say whether the folder is one that we write to, and not another by now."""
         with suppress(OSError):
             return not self.read_only and check_format(self.root)
@@ -327,31 +351,56 @@ class Folder:
         """Yield every file that is named as a record."""
         return self._entries("actions", "record")
 
-    def blobs(self) -> Iterator[Entry]:
-        """Yield every file that is named as a blob."""
-        return self._entries("cas/b3", "blob")
+    def blobs(self, failed: Failed | None = None) -> Iterator[Entry]:
+        """Yield every file that is named as a blob.
+
+        Args:
+            failed: is told of what cannot be listed, which is an error otherwise.
+        """
+        return self._entries("cas/b3", "blob", failed)
+
+    def uses(self, failed: Failed | None = None) -> list[Use]:
+        """Return (digest as bytes, bytes, when it was used last) of every blob, by digest.
+
+        Args:
+            failed: is told of what cannot be listed, which is an error otherwise.
+        """
+        return sorted(
+            (bytes.fromhex(name), about.st_size, max(about.st_atime, about.st_mtime))
+            for name, _, about in self._files("cas/b3", "blob", failed)
+        )
 
     def unfinished(self) -> Iterator[Entry]:
         """Yield every file in tmp: what is being written, and what killed writers have left."""
-        for file in _scan(f"{self.root}/tmp"):  # noqa: S108  # ours
+        for file in _scan(self.root, "tmp"):
             with suppress(OSError):  # gone meanwhile
                 about = file.stat(follow_symlinks=False)
                 if stat.S_ISREG(about.st_mode):
                     yield Entry(file.name, file.path, about.st_size, about.st_mtime)
 
-    def _entries(self, below: str, kind: str) -> Iterator[Entry]:
-        for shard in _scan(f"{self.root}/{below}"):
+    def _entries(self, below: str, kind: str, failed: Failed | None = None) -> Iterator[Entry]:
+        for name, path, about in self._files(below, kind, failed):
+            yield Entry(name, path, about.st_size, max(about.st_atime, about.st_mtime))
+
+    def _files(
+        self, below: str, kind: str, failed: Failed | None = None
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        for shard in _scan(self.root, below, failed):
             if not is_shard(shard.name) or not shard.is_dir(follow_symlinks=False):
                 continue
-            for file in _scan(shard.path):
-                found = parse_name(f"{below}/{shard.name}/{file.name}")
+            for file in _scan(self.root, f"{below}/{shard.name}", failed):
+                name = f"{below}/{shard.name}/{file.name}"
+                found = parse_name(name)
                 if found is None or found[0] != kind:
                     continue
-                with suppress(OSError):  # gone meanwhile
+                try:
                     about = file.stat(follow_symlinks=False)
-                    if stat.S_ISREG(about.st_mode):
-                        used_at = max(about.st_atime, about.st_mtime)
-                        yield Entry(found[1], file.path, about.st_size, used_at)
+                except OSError as error:
+                    if failed is not None and not isinstance(error, _GONE):
+                        failed(name, error)
+                    continue
+                if stat.S_ISREG(about.st_mode):
+                    yield found[1], file.path, about
 
 
 _SYNC_MS = 50.0
@@ -359,11 +408,19 @@ _SYNC_MS = 50.0
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place is not waited for
 
 
-def _scan(path: str) -> list[os.DirEntry[str]]:
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+def _scan(root: str, name: str, failed: Failed | None = None) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(path) as found:
+        with os.scandir(f"{root}/{name}") as found:
             return list(found)
-    except (FileNotFoundError, NotADirectoryError):
+    except _GONE:
+        return []
+    except OSError as error:
+        if failed is None:
+            raise
+        failed(name, error)
         return []
 
 

@@ -27,7 +27,7 @@ from soma_cache.layout import check_format
 from soma_cache.remote import Remote
 from soma_cache.store import DEFAULT_MAX_BYTES, DiskStore
 
-__all__ = ["default_folder", "open_store"]
+__all__ = ["default_folder", "open_remote", "open_store", "without_secrets"]
 
 
 class _Wanted(NamedTuple):
@@ -166,14 +166,25 @@ def _remote_of(url: str, *, asked: bool) -> Remote | None:
     Raises:
         SomaError: nobody provides it, or the url cannot be right, and the user has named it.
     """
-    name = _without_secrets(url)
     try:
-        return Remote(default().get(_scheme_of(url), CacheTierSpec)(url), name)
+        return open_remote(url)
     except Exception as error:  # a tier is somebody else's code, and may raise anything
         if asked and isinstance(error, SomaError):
             raise
+        name = without_secrets(url)
         _tell_of_remote(name if asked else f"{name}, of $SOMA_CACHE_REMOTE,", describe_error(error))
         return None
+
+
+def open_remote(url: str) -> Remote:
+    """Open the tier of a url. It is asked nothing.
+
+    Raises:
+        SomaError: nobody provides it, or the url cannot be right. The tier is somebody else's code,
+            and may raise anything.
+    """
+    tier = default().get(_scheme_of(url), CacheTierSpec)(url)
+    return Remote(tier, without_secrets(url))
 
 
 def _scheme_of(url: str) -> str:
@@ -187,12 +198,12 @@ def _scheme_of(url: str) -> str:
         if scheme:
             return scheme
     raise InvalidInput(
-        f"{shown(_without_secrets(url))} is no url of a remote cache: a shared folder is written "
+        f"{shown(without_secrets(url))} is no url of a remote cache: a shared folder is written "
         "like file:///shared/cache"
     )
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return what may be said of a url: neither who asks there, nor a password or a token."""
     start, plain, more = _URL.findall(url)[0]
     if "@" in more:  # of a password, maybe

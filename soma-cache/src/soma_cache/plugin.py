@@ -15,6 +15,7 @@ def soma_action_stores() -> Iterator[soma.ActionStoreSpec]:
         target="soma_cache.opening:open_store",
         summary="Results in a folder of this machine, shared by all its processes.",
         shareable=True,
+        checkup="soma_cache.checkup:checkup",
     )
 
 
@@ -26,4 +27,14 @@ def soma_cache_tiers() -> Iterator[soma.CacheTierSpec]:
         target="soma_cache.folder_tier:FolderTier",
         summary="A folder that several machines see, behind the cache of each.",
         order_ms=1.0,
+    )
+
+
+@soma.hookimpl
+def soma_commands() -> Iterator[soma.CommandSpec]:
+    """Offer the command that looks after the cache."""
+    yield soma.CommandSpec(
+        name="cache",
+        target="soma_cache.cli.root:cache",
+        summary="Look after the cache on disk: size, gc, pins, damage, and why it missed.",
     )

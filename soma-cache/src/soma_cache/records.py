@@ -19,7 +19,7 @@ from blake3 import blake3
 from soma.contracts import ActionRecord
 from soma_cache.layout import INLINE_BYTES, is_hash
 
-__all__ = ["Read", "dump_record", "load_record", "unpack_inline"]
+__all__ = ["REST", "Read", "dump_record", "has_right_check", "load_record", "unpack_inline"]
 
 _scan = vars(json.JSONDecoder())["scan_once"]
 """What ``json.loads`` does, without what it does for texts that begin with something else."""
@@ -30,7 +30,8 @@ _DIGITS = 16
 _MOST_NUMBER = 1e300
 """A whole number in JSON may be larger than any float."""
 _MOST_BYTES = 1 << 62
-_REST = len(_CHECK) + _DIGITS + len(b'",')
+REST = len(_CHECK) + _DIGITS + len(b'",')
+"""Where begins what the check is of."""
 
 
 class Read(NamedTuple):
@@ -78,13 +79,18 @@ def load_record(raw: bytes, key: str, *, tier: str = "") -> Read | None:
         key: the key under which they lay.
         tier: where that was.
     """
-    check = _check(memoryview(raw)[_REST:])
-    if raw[:_REST] != b"".join((_CHECK, check, b'",')):
+    if not has_right_check(raw):
         return None
     try:
         return _loaded(_scan(raw.decode("ascii"), 0)[0], key, tier)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, StopIteration):
         return None  # somebody else's, with a check of ours
+
+
+def has_right_check(raw: bytes) -> bool:
+    """Say whether the bytes of a record are all there, and as they were written."""
+    check = _check(memoryview(raw)[REST:])
+    return raw[:REST] == b"".join((_CHECK, check, b'",'))
 
 
 def _loaded(fields: dict[str, Any], key: str, tier: str) -> Read | None:

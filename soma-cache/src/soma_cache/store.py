@@ -30,11 +30,11 @@ from soma.engine.claims import Claims
 from soma.engine.memory import MemoryStore
 from soma.errors import FrameError, InvalidInput, UnknownName, shown
 from soma.frame import hash_parts, split
-from soma_cache import housekeeping
 from soma_cache.afar import Afar
 from soma_cache.folder import Folder
 from soma_cache.front import Front
-from soma_cache.layout import INLINE_BYTES, UnknownFormat, is_hash
+from soma_cache.layout import INLINE_BYTES, UnknownFormat, blob_name, is_hash
+from soma_cache.limit import Limit
 from soma_cache.locks import KeyLocks
 from soma_cache.records import Read, unpack_inline
 from soma_cache.remote import Remote
@@ -44,6 +44,7 @@ __all__ = ["DEFAULT_MAX_BYTES", "DiskStore"]
 DEFAULT_MAX_BYTES = 1 << 30
 """Bytes of small values that a process holds in memory."""
 _MOST_WRITTEN = 1 << 14
+_MOST_MADE = 1 << 14
 _PARTS = ("actions", "cas", "pins", "tmp", "locks")
 
 
@@ -80,6 +81,9 @@ class DiskStore:
         self._written: OrderedDict[str, bytes] = OrderedDict()
         """Digest -> the bytes of a small frame whose record was not committed yet."""
         self._afar = None if remote is None else Afar(remote)
+        self._limit = Limit(folder)
+        self._made: OrderedDict[str, ActionRecord] = OrderedDict()
+        """Key -> record, of those that are held in memory since they cannot be written."""
 
     @property
     def path(self) -> str:
@@ -107,6 +111,45 @@ class DiskStore:
         if found is None:
             return None
         return self._front.take_in(found.record, found.inline)
+
+    def peek(self, key: str) -> ActionRecord | None:
+        """Return the record of ``key`` as ``lookup`` does, and change nothing anywhere.
+
+        What a remote has is asked for as well, and not kept here.
+        """
+        _check("key", key)
+        found = self._front.record(key)
+        if found is not None:
+            return found
+        here = self._folder.record(key, tier="Local")
+        if here is not None:
+            return here.record
+        there = None if self._afar is None else self._afar.record(key)
+        return None if there is None else there[1].record
+
+    def recent(self, name: str, limit: int) -> Iterator[ActionRecord]:
+        """Yield the newest records of a class, the last one first.
+
+        Where nothing can be written, those that this process has made come before all others.
+
+        Args:
+            name: class or function, with its module, as ``ActionRecord.name`` has it.
+            limit: at most so many.
+
+        Raises:
+            SomaError: this Python has no SQLite, in which the index is kept.
+        """
+        from soma_cache.index import consult
+
+        limit = max(0, limit)
+        made = [one for one in list(self._made.values())[::-1] if one.name == name][:limit]
+        yield from made
+        seen, left = {record.key for record in made}, limit - len(made)
+        for key in consult(self._folder, lambda tables: tables.newest(name, limit)):
+            found = None if key in seen or not left else self._folder.record(key, tier="Local")
+            if found is not None and found.record.name == name:
+                left -= 1
+                yield found.record
 
     def _promoted(self, key: str, afar: Afar) -> Read | None:
         """Return what the remote has recorded, and keep that here, as it is."""
@@ -146,7 +189,9 @@ class DiskStore:
         )
         small = {one: self._written.get(one) or self._small(one) for one in outputs}
         inline = {one: raw for one, raw in small.items() if raw and len(raw) <= INLINE_BYTES}
-        if self._spare is None:
+        if self._spare is not None:
+            self._hold(record)
+        else:
             with _NamingFolder(self.path):
                 raw = self._folder.put_record(record, inline)
             if self._afar is not None and not record.pickled:
@@ -154,6 +199,12 @@ class DiskStore:
         self._front.add(record, inline)
         for digest in inline:
             self._written.pop(digest, None)
+
+    def _hold(self, record: ActionRecord) -> None:
+        self._made.pop(record.key, None)
+        self._made[record.key] = record
+        while len(self._made) > _MOST_MADE:
+            self._made.popitem(last=False)
 
     def _push(
         self, remote: Remote, record: ActionRecord, raw: bytes, inline: dict[str, bytes]
@@ -284,10 +335,12 @@ class DiskStore:
             UnknownName: there is no record of that key.
             OSError: the pin cannot be written.
         """
+        from soma_cache import pins
+
         _check("key", key)
         if self.lookup(key) is None:
             raise UnknownName(f"pin({name!r}): there is no record of the key {shown(key)}")
-        housekeeping.pin(self._folder, name, key)
+        pins.pin(self._folder, name, key)
 
     def unpin(self, name: str) -> None:
         """Take a pin away.
@@ -295,11 +348,15 @@ class DiskStore:
         Raises:
             KeyError: there is no pin of that name.
         """
-        housekeeping.unpin(self._folder, name)
+        from soma_cache import pins
+
+        pins.unpin(self._folder, name)
 
     def stats(self) -> Mapping[str, float]:
         """Return counts, sizes in bytes and milliseconds of compute banked."""
-        return housekeeping.stats(self._folder)
+        from soma_cache import survey
+
+        return survey.stats(self._folder)
 
     def gc(self, *, max_bytes: int, min_age_s: float = 0.0, dry_run: bool = False) -> int:
         """Remove blobs of the least value until ``max_bytes`` remain; return bytes freed.
@@ -308,13 +365,41 @@ class DiskStore:
             InvalidInput: ``max_bytes`` or ``min_age_s`` is no such number.
             OSError: a blob cannot be removed, or the cache is read only.
         """
-        return housekeeping.collect(
-            self._folder, max_bytes=max_bytes, min_age_s=min_age_s, dry_run=dry_run
-        )
+        from soma_cache.collecting import collect
+
+        done = collect(self._folder, max_bytes=max_bytes, min_age_s=min_age_s, dry_run=dry_run)
+        if done.failed:
+            digest, why = done.failed[0]
+            raise OSError(
+                f"{len(done.failed):,} of {len(done.removed) + len(done.failed):,} values cannot "
+                f"be removed; the first is {self.path}/{blob_name(digest)}: {why}"
+            )
+        return done.freed_bytes
 
     def verify(self) -> Sequence[str]:
-        """Return the digests whose blob does not have that hash. Nothing is taken away."""
-        return housekeeping.damaged(self._folder)
+        """Return the digests whose blob does not have that hash. Nothing is taken away.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        from soma_cache.verifying import verify
+
+        found = verify(self._folder, everything=True)
+        if found.unreadable:
+            name, why = found.unreadable[0]
+            raise OSError(
+                f"{len(found.unreadable):,} files cannot be read; the first is "
+                f"{self.path}/{name}: {why}"
+            )
+        return list(found.blobs)
+
+    def after_run(self) -> None:
+        """Keep the folder below ``$SOMA_CACHE_MAX_SIZE``, where that is set.
+
+        Raises:
+            OSError: the folder cannot be listed, or changed.
+        """
+        self._limit.look_after()
 
     def flush(self, timeout_s: float = 60.0) -> bool:
         """Wait until the remote has what was computed so far; say whether it has."""

@@ -27,6 +27,7 @@ __all__ = [
     "DriverExecutor",
     "Event",
     "EventSink",
+    "Finding",
     "FitReport",
     "Frame",
     "Gradients",
@@ -77,6 +78,20 @@ class ActionRecord:
     """When it was committed, in seconds since the epoch; 0.0 has the store say so."""
     tier: str = field(default="", compare=False)
     """Where a lookup has found it: ``"Memory"``, ``"Local"``, ``"Remote"``. Not a part of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check of an installation has found; ``soma doctor`` prints it."""
+
+    about: str
+    """What was looked at, in a few words: ``"free disk"``."""
+    state: Literal["fine", "note", "wrong"]
+    """``"wrong"`` where something does not work; ``"note"`` where it works and could be better."""
+    text: str
+    """What was found, in one sentence."""
+    advice: str = ""
+    """What to do about it: the line to type, where there is one. Empty where nothing is to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +230,10 @@ class ActionStore(Protocol):
     ``tier``, what a hit is called; ``open_options``, by which another process opens the same store
     (None where none can); ``inline_bytes``, up to which size a frame lies in the record that names
     it, so that another process finds it once it has looked that up; ``flush(timeout_s)``, which
-    waits until what it sends on in the background is there.
+    waits until what it sends on in the background is there; ``after_run()``, which is called when a
+    run is over, so that the store may look after itself: nothing it raises harms the run;
+    ``recent(name, limit)``, the newest records of a class, the last one first; ``peek(key)``, a
+    lookup that changes nothing anywhere, so that nothing of a tier is kept here.
     """
 
     def lookup(self, key: str) -> ActionRecord | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from soma import engine, parameters, sources
 from soma._html import preformatted
@@ -27,7 +27,8 @@ from soma.values import States
 
 if TYPE_CHECKING:
     from soma.contracts import WorkerInfo
-    from soma.engine import Placement
+    from soma.engine import Estimate, Placement
+    from soma.engine.misses import MissReport
     from soma.pictures import Overlay
     from soma.sessions.placing import Workers
     from soma.sessions.program import Program as SentProgram
@@ -361,6 +362,79 @@ class Graph:
     def last_run(self) -> RunReport | None:
         """What the last fit or forward did, or tried: its hits, and what it computed."""
         return self._last_run
+
+    def estimate(
+        self,
+        x: Any = ...,
+        y: Any = None,
+        *,
+        phase: Literal["fit", "forward"] | None = None,
+        seed: int | None = None,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        warm_start: bool = False,
+        refresh: Iterable[str] | bool = (),
+    ) -> Estimate:
+        """Return what would be reused, read and computed, and about how long that takes.
+
+        From what is recorded alone: nothing runs, and nothing is recorded.
+
+        Args:
+            x: the input of every node that nothing feeds. Left out: nothing is known of it, and so
+                of no node more than how long it took the last time.
+            y: as in ``fit``.
+            phase: ``"fit"``; ``"forward"``, with what was learned; None for a fit, where anything
+                learns, and a forward of the same x with what that fit gives.
+            seed: as in ``fit``, as all that follow.
+            epochs: as there.
+            batch_size: as there.
+            shuffle: as there.
+            warm_start: as there.
+            refresh: as there; of a fit and a forward the fit computes it anew.
+
+        Raises:
+            InvalidInput: there is no such phase, or ``fit`` or ``forward`` refuses the arguments.
+            NotFittedError: as ``forward``, for that alone.
+            SomaError: whatever else they refuse before they run.
+        """
+        program = self._program()
+        return engine.estimate(
+            program,
+            self._cache.store,
+            x,
+            y,
+            states=self._states,
+            phase=phase,
+            placement=self._placement(program),
+            seed=self._seed if seed is None else seed,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            warm_start=warm_start,
+            refresh=refresh,
+        )
+
+    def explain_miss(self, node: str, report: RunReport | None = None) -> MissReport:
+        """Return why a node was computed: which attribute, method, input, seed or option differs.
+
+        What was looked up and not found is compared with the nearest record of the same class in
+        the cache. ``soma cache why RUN NODE`` does the same for a tracked run.
+
+        Args:
+            node: its id.
+            report: the fit or forward that is asked about; the last one unless given.
+
+        Raises:
+            UnknownNode: there is no node of that id.
+            GraphError: it is a branch or a loop; or the graph cannot be compiled.
+            InvalidInput: nothing has run yet.
+        """
+        from soma.engine.explaining import explain_miss  # which few runs need
+
+        asked = self._last_run if report is None else report
+        program, store = self._program(), self._cache.store
+        return explain_miss(program, store, asked, node, states=self._states)
 
     # Placing
 

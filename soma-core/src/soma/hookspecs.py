@@ -163,11 +163,12 @@ def soma_action_stores() -> Iterable[ActionStoreSpec]:  # type: ignore[empty-bod
 
     Target: called ``(**options)``, returns a ``soma.contracts.ActionStore``.
     ``soma.testing.ActionStoreSuite`` tests what it does; ``soma plugins check`` and
-    ``soma.testing.plugin_checks`` test that it can be called.
+    ``soma.testing.plugin_checks`` test that it can be called. A ``checkup``, where the spec names
+    one, is called without arguments by ``soma doctor`` and yields ``soma.contracts.Finding``.
 
     If it raises: a graph that names the store cannot be built; one that has it by default says so
     on stderr once and holds results in memory. A later failure to keep or read something is one
-    line on stderr and a miss, and the run goes on.
+    line on stderr and a miss, and the run goes on. What a check-up raises is a finding as well.
 
     Example:
         @soma.hookimpl

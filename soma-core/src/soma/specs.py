@@ -254,6 +254,9 @@ class ActionStoreSpec(Spec):
 
     shareable: bool = _field(_flag)
     """Whether session children may open the same store themselves."""
+    checkup: str = _field(_target_or_nothing, default="")
+    """``"package.module:function"`` that looks whether it works here: called without arguments by
+    ``soma doctor``, yields ``soma.contracts.Finding``. Empty: there is nothing to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

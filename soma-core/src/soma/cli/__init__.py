@@ -6,7 +6,6 @@ when it is run, so that the command starts quickly however many plugins are inst
 
 from __future__ import annotations
 
-import os
 import sys
 
 from soma._version import __version__
@@ -19,9 +18,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         try:
             print(f"soma {__version__}", flush=True)  # noqa: T201  # the answer
-        except BrokenPipeError:
-            # Nobody reads it; without this the interpreter would complain when it closes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            from soma.cli.streams import give_up
+
+            sys.exit(give_up(error))
         return
     from soma.cli.root import run
 

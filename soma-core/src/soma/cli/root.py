@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from soma._hints import NAMES
 from soma._version import __version__
+from soma.cli.streams import OutputLost, give_up, heard_or_not, show_everything, told_apart
 from soma.errors import SomaError, UnknownName, did_you_mean
 from soma.plugins import builtin_report, reports
 from soma.plugins.locate import locate
@@ -26,9 +27,21 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return sorted({offer.spec.name for offer in _offers()})
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Understand the arguments; help is printed here."""
+        with told_apart():  # click's own end of a closed pipe is 1, as of what went wrong
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it returns is nobody's exit status."""
-        super().invoke(ctx)
+        with told_apart():
+            super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         try:
@@ -101,17 +114,26 @@ def soma() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit status."""
+    show_everything()  # names may hold what a terminal has no sign for
     try:
         status: Any = soma.main(arguments, prog_name="soma", standalone_mode=False)
+    except OutputLost as error:
+        return give_up(cast("OSError", error.__cause__))
     except click.ClickException as error:
-        error.show()
+        with heard_or_not():
+            error.show()
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
     except click.Abort as error:  # what click makes of Ctrl-C, and of "no" to a question
-        click.echo("Aborted.", err=True)
+        _say("Aborted.")
         return _INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
     except SomaError as error:
-        click.echo(f"Error: {error}", err=True)
+        _say(f"Error: {error}")
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _say(text: str) -> None:
+    with heard_or_not():
+        click.echo(text, err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -62,9 +61,6 @@ def runs(ctx: click.Context, *, root: Path, as_json: bool) -> None:
 
     RUN is an id, its beginning or its last digits, a name (its newest run), a path, or "last".
     """
-    for stream in (sys.stdout, sys.stderr):  # names may hold what a terminal cannot write
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_, root=root, as_json=as_json, state=None, tag=None, limit=None)
     else:  # an option may stand before the command as well as behind it

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from soma.engine.elsewhere import Done as Done
     from soma.engine.elsewhere import Placement as Placement
     from soma.engine.elsewhere import Seat as Seat
+    from soma.engine.estimates import Estimate as Estimate
+    from soma.engine.estimates import EstimateRow as EstimateRow
+    from soma.engine.estimating import estimate as estimate
     from soma.engine.memory import MemoryStore as MemoryStore
     from soma.engine.memory import shared_store as shared_store
     from soma.engine.parcels import Parcel as Parcel
@@ -40,6 +43,8 @@ __all__ = [
     "Action",
     "Decision",
     "Done",
+    "Estimate",
+    "EstimateRow",
     "Failure",
     "MemoryStore",
     "NodeRun",
@@ -52,6 +57,7 @@ __all__ = [
     "Seat",
     "build_program",
     "check_seed",
+    "estimate",
     "fit",
     "forward",
     "new_report",
@@ -62,6 +68,8 @@ _HOMES = {
     "Action": "elsewhere",
     "Decision": "report",
     "Done": "elsewhere",
+    "Estimate": "estimates",
+    "EstimateRow": "estimates",
     "Failure": "report",
     "MemoryStore": "memory",
     "NodeRun": "report",
@@ -74,6 +82,7 @@ _HOMES = {
     "Seat": "elsewhere",
     "build_program": "program",
     "check_seed": "checks",
+    "estimate": "estimating",
     "fit": "running",
     "forward": "running",
     "new_report": "running",

@@ -20,6 +20,7 @@ from soma.engine import recording
 from soma.engine.calls import call_fit, call_forward
 from soma.engine.elsewhere import Seat
 from soma.engine.holding import NOTHING_GIVEN, Given, is_held
+from soma.engine.key_parts import key_parts
 from soma.engine.node_keys import Claimed, NodeKey, fit_key, forward_key, options_of, rng_of
 from soma.engine.parcels import Parcel
 from soma.engine.placed import Made, fit_elsewhere, forward_elsewhere, turn_of
@@ -30,10 +31,9 @@ from soma.engine.telling import changed_itself, tell_if_different, tell_learned_
 from soma.engine.values import IMMUTABLE, NOT_IN_HAND, VirtualValue, is_plain_array, private_copy
 from soma.errors import CodecError
 from soma.frame import Encoded, encode
-from soma.masking.declared import secret_names
 from soma.values import Opaque
 
-__all__ = ["compute_output", "keep_result", "run_node", "turn_of"]
+__all__ = ["compute_output", "keep_result", "run_node", "start_of", "turn_of"]
 
 
 def run_node(run: Run, at: int, inputs: Any) -> None:
@@ -57,7 +57,7 @@ def run_node(run: Run, at: int, inputs: Any) -> None:
 
 
 def _fit(run: Run, at: int, inputs: Any) -> NodeState:
-    init, keeps = _start_of(run, at)
+    init, keeps = start_of(run, at)
     if keeps and init is not None:
         run.let_input_go(at)
         return init
@@ -83,7 +83,7 @@ def _fit(run: Run, at: int, inputs: Any) -> NodeState:
         return _compute_state(run, at, found, x, init, seat=seat, before=before)
 
 
-def _start_of(run: Run, at: int) -> tuple[NodeState | None, bool]:
+def start_of(run: Run, at: int) -> tuple[NodeState | None, bool]:
     """Return the state that a fit goes on from, if any, and whether that is kept as it is."""
     id_, frozen = run.id_of(at), run.is_frozen(run.node[at])
     earlier = run.states.get(id_)  # of an earlier pass
@@ -120,21 +120,22 @@ def _compute_state(
         and (made.inside or (seat is None and _differs(private, program, place)))
     ):
         tell_learned_inside(run, place, learned)
-        recording.done(run, at, "state", "computed", made)
+        recording.done(run, at, "state", "computed", made, key=None)
         return NodeState.unshown(learned)
     if run.store is None:
-        recording.done(run, at, "state", "computed", made)
+        recording.done(run, at, "state", "computed", made, key=None)
         return NodeState.of(learned) if made.parcel is None else NodeState.packed(made.parcel)
     written = _written(run, place, made)
     outcome = "computed" if before is None or _is_refreshed(run, place) else "recomputed"
-    recording.done(run, at, "state", outcome, made, nbytes=written.nbytes if written else 0)
+    key, nbytes = found.key if found.recorded else None, written.nbytes if written else 0
+    recording.done(run, at, "state", outcome, made, key=key, nbytes=nbytes)
     if written is None:
         return NodeState.as_is(learned) if made.parcel is None else NodeState.packed(made.parcel)
     if found.recorded and not changed_itself(run, place, found, "fit", made.stays):
         kept = run.cache.write(place, written)
         tell_if_different(run, place, "state", before, written)
         if kept:
-            _commit(run, place, "state", found, written, duration_ms=made.duration_ms)
+            _commit(run, at, "state", found, written, duration_ms=made.duration_ms)
             state = NodeState.stored(run.store, written.digest)
             if state is not None:
                 return state
@@ -226,14 +227,15 @@ def compute_output(
     else:
         made = forward_elsewhere(run, at, found, x, seat=seat)
     if run.store is None:
-        recording.done(run, at, "output", outcome, made)
+        recording.done(run, at, "output", outcome, made, key=None)
         # Of several takers the last gets what the first got: what copying gives.
         takers = run.uses[place] - (place in run.takers.lookers)
         owned = takers < 2 or made.parcel is not None or is_plain_array(made.found)  # noqa: PLR2004  # several
         return VirtualValue(made.found, uses=run.uses[place], owned=owned, parcel=made.parcel)
     written = _written(run, place, made)
     nbytes = written.nbytes if written is not None else 0
-    recording.done(run, at, "output", outcome, made, nbytes=nbytes)
+    key = found.key if found.recorded else None
+    recording.done(run, at, "output", outcome, made, key=key, nbytes=nbytes)
     recorded = (
         written is not None
         and found.recorded
@@ -258,7 +260,7 @@ def compute_output(
         if outcome == "recomputed" or _is_refreshed(run, place):  # else there was none just now
             tell_if_different(run, place, "output", run.cache.lookup(found.key), written)
         if kept or not keeps:
-            _commit(run, place, "output", found, written, duration_ms=made.duration_ms)
+            _commit(run, at, "output", found, written, duration_ms=made.duration_ms)
     return value
 
 
@@ -324,7 +326,7 @@ def _written(run: Run, place: int, made: Made) -> Encoded | Parcel | None:
 
 def _commit(
     run: Run,
-    place: int,
+    at: int,
     what: str,
     found: NodeKey,
     written: Encoded | Parcel,
@@ -339,20 +341,12 @@ def _commit(
         bytes={what: written.nbytes},
         compute_ms=duration_ms,
         name=found.identity.name,
-        parts=_openly(run.program.filters[place], found.identity.parts),
+        parts=key_parts(run, at, what, found),
         pickled=written.pickled,
-        origin={"node": run.program.ids[place], "run": run.report.run_id},
+        origin={"node": run.id_of(at), "run": run.report.run_id},
         created_at=time(),
     )
-    run.cache.commit(place, record)
-
-
-def _openly(node: Any, parts: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Leave out what is secret: four bytes of hash are enough to find a short text by trying."""
-    if not getattr(node, "_secret", ()):
-        return parts
-    secret = {f"attribute {name}" for name in secret_names(node)}
-    return {name: digest for name, digest in parts.items() if name not in secret}
+    run.cache.commit(run.node[at], record)
 
 
 def _is_refreshed(run: Run, place: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 from soma.errors import describe_error
@@ -64,7 +65,9 @@ class Announcer:
         """Say nothing more but how the run ended: nobody waits for those who wait to be heard."""
         self._leaving = True
 
-    def run_started(self, phase: Any, plan: Plan, seed: int | None) -> None:
+    def run_started(
+        self, phase: Any, plan: Plan, *, seed: int | None, refreshed: Iterable[str]
+    ) -> None:
         """The run begins."""
         if self.listening:
             summary = {
@@ -72,7 +75,15 @@ class Announcer:
                 "cached_nodes": sum(node.cached for node in plan.nodes),
                 "parallel_branches": plan.parallel_branches,
             }
-            self.emit(RunStarted(run_id=self.run_id, phase=phase, plan_summary=summary, seed=seed))
+            self.emit(
+                RunStarted(
+                    run_id=self.run_id,
+                    phase=phase,
+                    plan_summary=summary,
+                    seed=seed,
+                    refreshed=tuple(sorted(refreshed)),
+                )
+            )
 
     def run_completed(self, duration_ms: float) -> None:
         """The run is done."""

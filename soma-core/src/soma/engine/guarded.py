@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from soma._notices import tell_once
 from soma.contracts import ActionRecord, ActionStore
 from soma.engine.notices import Notices
 from soma.engine.parcels import Parcel
@@ -89,6 +90,16 @@ class GuardedStore:
             self._store.commit(record)
         except Exception as error:  # noqa: BLE001  # as above
             self._notices.not_kept(place, error)
+
+    def after_run(self) -> None:
+        """Have the store look after itself, now that the run is over; a line, where it cannot."""
+        try:
+            after_run = getattr(self._store, "after_run", None)
+            if after_run is not None:
+                after_run()
+        except Exception as error:  # noqa: BLE001  # as above
+            text = describe_error(error)
+            tell_once(("after run", text), f"the cache cannot look after itself: {text}")
 
     def broken(self, what: str, error: Exception) -> None:
         """Say that the cache does not do what it should."""

@@ -7,8 +7,9 @@ made from, so that within one run it can be told whether that is still so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from soma.engine.keys import options_hash, output_key, rng_for, seed_text, state_key
@@ -32,6 +33,8 @@ class NodeKey:
     """Whether it may be looked up and recorded."""
     basis: str = ""
     """What it depends on, as far as that has a hash: the key, or something that stands for it."""
+    made_of: Mapping[str, str | None] = field(default_factory=dict)
+    """What is in the key beside the identity and the options: hashes, and the seed."""
 
 
 _UNKEYED = NodeKey(None, None, recorded=False)
@@ -54,15 +57,10 @@ def fit_key(run: Run, at: int, init: NodeState | None) -> NodeKey:
             return NodeKey(None, identity, recorded=False)
     if identity is None or not x or not y:
         return NodeKey(None, identity, recorded=False)
-    key = state_key(
-        identity,
-        init=start,
-        x=x,
-        y=y,
-        options=options_hash(options_of(run, place)),
-        seed=_seed_of(run, at, draws=wants_rng),
-    )
-    return NodeKey(key, identity, recorded=run.store is not None)
+    options, seed = options_of(run, place), _seed_of(run, at, draws=wants_rng)
+    key = state_key(identity, init=start, x=x, y=y, options=options_hash(options), seed=seed)
+    made_of = {"input": x, "labels": y, "initial state": start, "seed": seed}
+    return NodeKey(key, identity, recorded=run.store is not None, made_of=made_of)
 
 
 def options_of(run: Run, place: int) -> dict[str, Any]:
@@ -99,7 +97,8 @@ def forward_key(run: Run, at: int) -> NodeKey:
         return NodeKey(None, None, recorded=False, basis=f"{x} {state_hash}")
     seed = _seed_of(run, at, draws=wants_rng)
     key = output_key(identity, state=state_hash, x=x, seed=seed)
-    return NodeKey(key, identity, recorded=recorded, basis=key)
+    made_of = {"input": x, "state": state_hash, "seed": seed}
+    return NodeKey(key, identity, recorded=recorded, basis=key, made_of=made_of)
 
 
 def _settle(run: Run, at: int, state: NodeState | None) -> None:

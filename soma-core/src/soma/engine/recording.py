@@ -64,11 +64,13 @@ def failed(run: Run, at: int, what: Any, error: BaseException) -> None:
         _announce(run, at, NodeFailed, what=what, error=failure.error)
 
 
-def done(run: Run, at: int, what: Any, outcome: Any, made: Made, *, nbytes: int = 0) -> None:
-    """User code has returned."""
+def done(
+    run: Run, at: int, what: Any, outcome: Any, made: Made, *, key: str | None, nbytes: int = 0
+) -> None:
+    """User code has returned. ``key`` is None where what it returned is not looked up by one."""
     duration_ms, passes = made.duration_ms, run.passes_of(at)
     run.report.actions.append(
-        NodeRun(run.id_of(at), what, outcome, duration_ms, nbytes, passes, "", made.worker)
+        NodeRun(run.id_of(at), what, outcome, duration_ms, nbytes, passes, key or "", made.worker)
     )
     if run.announcer.listening:
         _announce(

@@ -37,7 +37,7 @@ class NodeRun(NamedTuple):
     passes: tuple[int, ...] = ()
     """Pass numbers of the loops around it, outermost first."""
     key: str = ""
-    """Of a hit: the key under which it was known."""
+    """The key under which it was known, or was looked for; empty where it was not looked for."""
     worker: str = ""
     """Who has computed it, where that was another process."""
 
@@ -105,6 +105,8 @@ class RunReport:
     duration_ms: float = 0.0
     run_id: str = ""
     """What its events call it."""
+    refreshed: frozenset[str] = frozenset()
+    """Nodes that were to be computed anew although they are known."""
 
     @property
     def hits(self) -> int:

@@ -20,7 +20,14 @@ from soma.engine.states import NodeState
 from soma.errors import CacheConfigError, Nameless, describe_error
 from soma.events import Bus
 
-__all__ = ["fit", "forward", "new_report"]
+__all__ = [
+    "check_targets",
+    "fit",
+    "forward",
+    "new_report",
+    "of_arms_not_taken",
+    "read_identities",
+]
 
 
 def new_report(phase: str, run_id: Any = None) -> RunReport:
@@ -80,9 +87,9 @@ def fit(
             warm_start=warm_start,
             refresh=checks.check_refresh(program, refresh),
         )
-        _check_targets(program, placement, anywhere=anywhere)
+        check_targets(program, placement, anywhere=anywhere)
         run = _done(program, store, call, report, bus=bus, placement=placement)
-        fitted = {**_of_arms_not_taken(program, call, run.states), **run.states}
+        fitted = {**of_arms_not_taken(program, call, run.states), **run.states}
         for id_, state in fitted.items():
             state.settle(id_)  # so that whoever misses it can be told whose it was
         return fitted
@@ -140,7 +147,7 @@ def forward(
             refresh=checks.check_refresh(program, refresh),
             packed=wants == "parcels",
         )
-        _check_targets(program, placement, anywhere=anywhere)
+        check_targets(program, placement, anywhere=anywhere)
         results = _done(program, store, call, report, bus=bus, placement=placement).results
         if wants == "parcels":
             return {program.ids[leaf]: results[leaf] for leaf in program.leaves}
@@ -177,7 +184,7 @@ class _Reported:
             self._report.error = describe_error(error)
 
 
-def _of_arms_not_taken(
+def of_arms_not_taken(
     program: Program, call: Call, fitted: Mapping[str, NodeState]
 ) -> dict[str, NodeState]:
     """Return what a fit leaves as it was: states that were put there, of nodes it did not reach."""
@@ -193,7 +200,12 @@ def _of_arms_not_taken(
     )
 
 
-def _check_targets(program: Program, placement: Placement | None, *, anywhere: bool) -> None:
+def check_targets(program: Program, placement: Placement | None, *, anywhere: bool) -> None:
+    """Refuse nodes whose target nobody is, unless this process is where they shall run.
+
+    Raises:
+        GraphError: a node has such a target.
+    """
     if not anywhere:
         checks.check_targets(program, () if placement is None else placement.targets)
 
@@ -210,22 +222,28 @@ def _done(
     """Run what was asked for; what is refused before that is no run, and has no events."""
     if store is not None:
         checks.check_cached(program)
-        _read_identities(program)
+        read_identities(program)
+    report.refreshed = call.refresh
     run = Run(program, store, call, report, bus=bus, placement=placement)
     started = call.clock()
     try:
-        run.announcer.run_started(report.phase, program.plan, call.seed)
+        run.announcer.run_started(
+            report.phase, program.plan, seed=call.seed, refreshed=call.refresh
+        )
         run_all(run, Inputs())
     except BaseException as error:
         report.duration_ms = (call.clock() - started) * 1e3
         run.announcer.run_failed(error)
+        if isinstance(error, Exception):  # and not Ctrl-C, after which nobody waits
+            run.cache.after_run()
         raise
     report.duration_ms = (call.clock() - started) * 1e3
     run.announcer.run_completed(report.duration_ms)
+    run.cache.after_run()
     return run
 
 
-def _read_identities(program: Program) -> None:
+def read_identities(program: Program) -> None:
     """Read those that were never read, so that what cannot be hashed is refused at the start."""
     if len(program.identities) >= len(program.ids):
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from math import isfinite
 
 from soma._texts import one_line, printable
@@ -17,6 +18,7 @@ __all__ = [
     "clipped",
     "human_bytes",
     "human_ms",
+    "moment_text",
     "one_line",
     "outcomes_text",
     "passes_span",
@@ -72,6 +74,20 @@ def human_bytes(n: int) -> str:
 def _three_digits(amount: float) -> str:
     """Return one decimal where it says something."""
     return f"{amount:.1f}" if amount < 99.95 else f"{amount:.0f}"  # noqa: PLR2004  # 100 from there
+
+
+def moment_text(at: float, *, seconds: bool = True) -> str:
+    """Return a time on this machine's clock; what is no time of ours as the number that it is.
+
+    Args:
+        at: seconds since the epoch.
+        seconds: whether to say them.
+    """
+    try:
+        then = datetime.fromtimestamp(at, UTC).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{at:g} s"
+    return f"{then:%Y-%m-%d %H:%M:%S}" if seconds else f"{then:%Y-%m-%d %H:%M}"
 
 
 def times(count: int, noun: str) -> str:

@@ -246,6 +246,12 @@ def _passes(given: Any) -> tuple[int, ...]:
     return tuple(_inside(place, _whole, one) for place, one in enumerate(given))
 
 
+def _texts(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple):
+        raise Wrong("a tuple of texts", came(given))
+    return tuple(_inside(place, _text, one) for place, one in enumerate(given))
+
+
 def _data(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise Wrong("a dict of plain data", came(given))
@@ -295,6 +301,7 @@ _RULES: dict[Any, _Rule] = {
     int | None: _Rule("a whole number or None", _or_none(_whole)),
     float | None: _Rule("a number or None", _or_none(_number)),
     tuple[int, ...]: _Rule("a tuple of whole numbers", _passes),
+    tuple[str, ...]: _Rule("a tuple of texts", _texts),
     dict[str, Any]: _Rule("a dict of plain data", _data),
     dict[str, float]: _Rule("a dict of numbers", _numbers),
     Metric: _Rule("a Metric or a dict of its fields", _metric),

@@ -41,6 +41,8 @@ class RunStarted(Event):
     plan_summary: dict[str, Any]
     """``total_nodes``, ``cached_nodes`` and ``parallel_branches``, all counts."""
     seed: int | None = None
+    refreshed: tuple[str, ...] = ()
+    """Nodes that are computed anew although they may be known, in the order of their ids."""
 
 
 @event

@@ -14,11 +14,14 @@ from soma.arguments import NotPlain, bound, is_captured, parameter_names
 from soma.errors import InvalidFilter, did_you_mean, shown
 from soma.masking.mask import HIDDEN
 
-__all__ = ["arguments_of", "attributes_of", "check_secret", "secret_names"]
+__all__ = ["arguments_of", "attributes_of", "check_secret", "holds_secrets", "secret_names"]
 
 _LONGEST_TEXT = 200
 _MOST_ITEMS = 20
 _ATOMS = (type(None), bool, int, float)
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, range, type(...)})
+_MOST_LOOKED_AT = 1000
+_DEEPEST = 20
 _NONE: frozenset[str] = frozenset()
 
 
@@ -33,6 +36,36 @@ def secret_names(node: Any) -> frozenset[str]:
         if names and isinstance(names, tuple | list):
             found += names
     return frozenset([name for name in found if isinstance(name, str)]) if found else _NONE
+
+
+def holds_secrets(value: Any) -> bool:
+    """Say whether something in a value has secrets of its own; objects in objects are looked at.
+
+    What lies deeper than anybody writes, or among thousands of others, counts as such.
+    """
+    stack, left = [(value, 0)], _MOST_LOOKED_AT
+    while stack:
+        one, depth = stack.pop()
+        if type(one) in _PLAIN or isinstance(one, type):
+            continue
+        left -= 1
+        if secret_names(one) or not left or depth > _DEEPEST:
+            return True
+        stack += [(inner, depth + 1) for inner in _held(one)]
+    return False
+
+
+def _held(one: Any) -> Iterable[Any]:
+    """Return what an object holds, as far as it is seen without running code of its class."""
+    if type(one) in (list, tuple, set, frozenset):
+        return list(one)
+    if type(one) is dict:
+        return list(one.values())
+    if type(one) is functools.partial:
+        return [one.func, *one.args, *one.keywords.values()]
+    if inspect.isroutine(one) or inspect.ismodule(one):
+        return ()
+    return list(attributes_of(one).values())
 
 
 def check_secret(node: Any) -> None:

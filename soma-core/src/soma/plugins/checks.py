@@ -21,7 +21,7 @@ from soma.errors import describe_error
 from soma.plugins.report import PluginReport, conflicts, name_claimants
 from soma.plugins.requirements import unmet
 from soma.registry import Offer, load_target
-from soma.specs import CodecSpec, CommandSpec
+from soma.specs import ActionStoreSpec, CodecSpec, CommandSpec
 
 __all__ = ["HEAVY", "Check", "iter_checks"]
 
@@ -84,6 +84,9 @@ def _checks_of(report: PluginReport, reports: tuple[PluginReport, ...]) -> Itera
             yield Check(name=f"{label} {name} is its own", run=_raise_if(sentence))
     for offer in report.offers:
         yield Check(name=offer.describe(), run=partial(_target, offer))
+        if isinstance(offer.spec, ActionStoreSpec) and offer.spec.checkup:
+            name = f"check-up of {offer.describe()}"
+            yield Check(name=name, run=partial(_checkup, offer.spec.checkup))
 
 
 def _raise_if(sentence: str) -> Callable[[], None]:
@@ -148,10 +151,7 @@ def _export(name: str) -> None:
 
 def _target(offer: Offer) -> None:
     spec = offer.spec
-    try:
-        found: Any = load_target(spec.target)
-    except (Exception, SystemExit) as error:  # a check reports whatever a plugin's code does
-        raise AssertionError(f"{spec.target} does not load: {describe_error(error)}") from error
+    found = _loaded(spec.target)
     if isinstance(spec, CommandSpec):
         from click import Command
 
@@ -163,5 +163,21 @@ def _target(offer: Offer) -> None:
         expected = "a codec object, with kind, type_name, dump and load"
     else:
         fits, expected = callable(found), "something that can be called"
+    _refuse_unless(fits, spec.target, found, expected)
+
+
+def _checkup(target: str) -> None:
+    found = _loaded(target)
+    _refuse_unless(callable(found), target, found, "a function")
+
+
+def _loaded(target: str) -> Any:
+    try:
+        return load_target(target)
+    except (Exception, SystemExit) as error:  # a check reports whatever a plugin's code does
+        raise AssertionError(f"{target} does not load: {describe_error(error)}") from error
+
+
+def _refuse_unless(fits: bool, target: str, found: Any, expected: str) -> None:  # noqa: FBT001  # what it is about
     if not fits:
-        raise AssertionError(f"{spec.target} is a {type(found).__name__}; expected {expected}")
+        raise AssertionError(f"{target} is a {type(found).__name__}; expected {expected}")

@@ -30,6 +30,16 @@ def soma_commands() -> Iterator[CommandSpec]:
         summary="List the codecs: kind, type, and who registered it.",
     )
     yield CommandSpec(
+        name="doctor",
+        target="soma.cli.doctor:doctor",
+        summary="Check this installation, and say what to do.",
+    )
+    yield CommandSpec(
+        name="estimate",
+        target="soma.cli.estimate:estimate",
+        summary="Say what a graph would compute, and about how long that takes.",
+    )
+    yield CommandSpec(
         name="frame",
         target="soma.cli.frame:frame",
         summary="Look into SOMA1 frames, the bytes of values.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from soma._numbers import whole_number
+from soma._sizes import parse_bytes
 from soma.errors import InvalidInput, shown
 
-__all__ = ["Settings", "check_settings", "check_tags", "parse_bytes"]
+__all__ = ["Settings", "check_settings", "check_tags"]
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST_MEMORY = 64 << 20
 """Bytes: an interpreter with numpy alone has half of it."""
 _MOST_CHILDREN = 1024
@@ -72,26 +70,6 @@ def check_tags(tags: Any) -> tuple[str, ...]:
                 f"{RESERVED!r} cannot be a tag: as a target it means the process of the graph"
             )
     return tuple(dict.fromkeys(map(str, found)))
-
-
-def parse_bytes(name: str, size: Any) -> int:
-    """Return a size in bytes: a whole number, or a text such as ``"500M"`` or ``"1.5G"``.
-
-    A ``K`` is 1,024 bytes, an ``M`` 1,024 of these, and so on.
-
-    Raises:
-        InvalidInput: it is no size.
-    """
-    number = whole_number(size)
-    if number is not None and number > 0:
-        return number
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    found = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
-    if found < 1:
-        raise InvalidInput(
-            f"{name} is a size, as bytes or as a text such as '500M' or '8G', not {shown(size)}"
-        )
-    return found
 
 
 def _checked_memory(memory: Any) -> int:
