@@ -22,10 +22,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from soma.errors import InvalidInput, describe_error, shown
+from soma_cache import listing
 from soma_cache.clock import now_s
-from soma_cache.folder import Folder, Progress, Use
+from soma_cache.folder import Folder
 from soma_cache.index import consult
 from soma_cache.layout import record_name
+from soma_cache.listing import Progress, Use
 from soma_cache.pins import sure_pins
 from soma_cache.ranking import Ranked, Victim, Worth, is_orphan, ranked, victim
 from soma_cache.shards import RECORDS
@@ -166,7 +168,7 @@ def _planned(
         unreadable.update(tables.unreadable)
         return Worth(*tables.worth())
 
-    blobs = folder.uses(tell)
+    blobs = listing.uses(folder.root, tell)
     now = now_s(folder, deleting=not dry_run)
     worth = consult(folder, ask, everything=True, progress=progress)
     spared = _spared(folder)

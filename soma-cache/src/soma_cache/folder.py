@@ -14,9 +14,9 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from soma._notices import tell_once
 from soma.contracts import ActionRecord
@@ -24,11 +24,11 @@ from soma.engine.blobs import MAP_FROM, map_file
 from soma.errors import describe_error
 from soma.frame import hash_parts
 from soma_cache import changes, files
-from soma_cache.layout import FORMAT, blob_name, check_format, is_shard, parse_name, record_name
+from soma_cache.layout import FORMAT, blob_name, check_format, record_name
 from soma_cache.records import Read, dump_record, load_record
 from soma_cache.touching import touch
 
-__all__ = ["Entry", "Failed", "Folder", "Progress", "Use"]
+__all__ = ["Folder"]
 
 _HASH_BESIDE_FROM = 4 << 20
 """Bytes from which taking the hash on another thread, while they are written, is faster."""
@@ -37,26 +37,6 @@ _LEAST_BYTES = 16
 """No frame is smaller than its preamble."""
 
 _Signature: TypeAlias = tuple[int, int, int]
-
-Use: TypeAlias = tuple[bytes, int, float]
-"""Digest, bytes, and when a blob was used last: there may be a million."""
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, total) from time to time, by what takes long."""
-
-Failed: TypeAlias = Callable[[str, OSError], None]
-"""Called with what cannot be asked about, by its name in the cache, and why."""
-
-
-class Entry(NamedTuple):
-    """One file of the folder."""
-
-    name: str
-    """Key or digest."""
-    path: str
-    nbytes: int
-    used_at: float
-    """When it was last written or asked for again, in seconds since the epoch."""
 
 
 class Folder:
@@ -345,83 +325,10 @@ class Folder:
             f"{describe_error(error)}",
         )
 
-    # What is there
-
-    def records(self) -> Iterator[Entry]:
-        """Yield every file that is named as a record."""
-        return self._entries("actions", "record")
-
-    def blobs(self, failed: Failed | None = None) -> Iterator[Entry]:
-        """Yield every file that is named as a blob.
-
-        Args:
-            failed: is told of what cannot be listed, which is an error otherwise.
-        """
-        return self._entries("cas/b3", "blob", failed)
-
-    def uses(self, failed: Failed | None = None) -> list[Use]:
-        """Return (digest as bytes, bytes, when it was used last) of every blob, by digest.
-
-        Args:
-            failed: is told of what cannot be listed, which is an error otherwise.
-        """
-        return sorted(
-            (bytes.fromhex(name), about.st_size, max(about.st_atime, about.st_mtime))
-            for name, _, about in self._files("cas/b3", "blob", failed)
-        )
-
-    def unfinished(self) -> Iterator[Entry]:
-        """Yield every file in tmp: what is being written, and what killed writers have left."""
-        for file in _scan(self.root, "tmp"):
-            with suppress(OSError):  # gone meanwhile
-                about = file.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode):
-                    yield Entry(file.name, file.path, about.st_size, about.st_mtime)
-
-    def _entries(self, below: str, kind: str, failed: Failed | None = None) -> Iterator[Entry]:
-        for name, path, about in self._files(below, kind, failed):
-            yield Entry(name, path, about.st_size, max(about.st_atime, about.st_mtime))
-
-    def _files(
-        self, below: str, kind: str, failed: Failed | None = None
-    ) -> Iterator[tuple[str, str, os.stat_result]]:
-        for shard in _scan(self.root, below, failed):
-            if not is_shard(shard.name) or not shard.is_dir(follow_symlinks=False):
-                continue
-            for file in _scan(self.root, f"{below}/{shard.name}", failed):
-                name = f"{below}/{shard.name}/{file.name}"
-                found = parse_name(name)
-                if found is None or found[0] != kind:
-                    continue
-                try:
-                    about = file.stat(follow_symlinks=False)
-                except OSError as error:
-                    if failed is not None and not isinstance(error, _GONE):
-                        failed(name, error)
-                    continue
-                if stat.S_ISREG(about.st_mode):
-                    yield found[1], file.path, about
-
 
 _SYNC_MS = 50.0
 """What took longer than this to compute is written so that it survives a power cut."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place is not waited for
-
-
-_GONE = (FileNotFoundError, NotADirectoryError)
-
-
-def _scan(root: str, name: str, failed: Failed | None = None) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(f"{root}/{name}") as found:
-            return list(found)
-    except _GONE:
-        return []
-    except OSError as error:
-        if failed is None:
-            raise
-        failed(name, error)
-        return []
 
 
 def _note(table: dict[str, _Signature], digest: str, state: _Signature) -> None:

@@ -26,7 +26,8 @@ from urllib.parse import quote
 from soma.errors import SomaError
 from soma_cache import files, forks
 from soma_cache.changes import INDEX
-from soma_cache.folder import Folder, Progress
+from soma_cache.folder import Folder
+from soma_cache.listing import Progress
 
 if TYPE_CHECKING:
     import sqlite3

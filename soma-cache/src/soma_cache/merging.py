@@ -24,8 +24,9 @@ from soma.errors import describe_error
 from soma_cache import changes, shards
 from soma_cache.changes import Log
 from soma_cache.clock import now_s
-from soma_cache.folder import Folder, Progress
+from soma_cache.folder import Folder
 from soma_cache.layout import blob_name, is_shard, record_name
+from soma_cache.listing import Progress
 from soma_cache.rows import RecordRow
 from soma_cache.shards import State
 from soma_cache.tables import Tables

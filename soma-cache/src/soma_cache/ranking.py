@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
-from soma_cache.folder import Use
+from soma_cache.listing import Use
 
 __all__ = ["Ranked", "Reason", "Victim", "Worth", "is_orphan", "ranked", "victim"]
 

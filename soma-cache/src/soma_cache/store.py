@@ -30,6 +30,7 @@ from soma.engine.claims import Claims
 from soma.engine.memory import MemoryStore
 from soma.errors import FrameError, InvalidInput, UnknownName, shown
 from soma.frame import hash_parts, split
+from soma_cache import listing
 from soma_cache.afar import Afar
 from soma_cache.folder import Folder
 from soma_cache.front import Front
@@ -219,7 +220,7 @@ class DiskStore:
 
     def records(self) -> Iterator[ActionRecord]:
         """Yield every record, in no particular order; those that are damaged are left out."""
-        for entry in self._folder.records():
+        for entry in listing.records(self.path):
             found = self._folder.record(entry.name, tier="Local")
             if found is not None:
                 yield found.record

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from soma.errors import describe_error
-from soma_cache.folder import Folder, Progress
+from soma_cache import listing
+from soma_cache.folder import Folder
 from soma_cache.index import consult
+from soma_cache.listing import Progress
 from soma_cache.pins import look_at_pins
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def survey(folder: Folder, *, progress: Progress | None = None) -> Survey:
     unreadable.update(pins.unreadable())
     unfinished: list[int] = []
     try:
-        unfinished += [file.nbytes for file in folder.unfinished()]
+        unfinished += [file.nbytes for file in listing.unfinished(folder.root)]
     except OSError as error:
         unreadable["tmp"] = describe_error(error)
     return Survey(

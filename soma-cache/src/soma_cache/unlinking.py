@@ -17,8 +17,9 @@ from typing import Literal, TypeAlias
 
 from soma.errors import describe_error
 from soma_cache import changes
-from soma_cache.folder import Folder, Progress
+from soma_cache.folder import Folder
 from soma_cache.layout import blob_name
+from soma_cache.listing import Progress
 from soma_cache.ranking import Ranked
 
 __all__ = ["Removal"]

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from blake3 import blake3
 
 from soma.errors import InvalidInput, describe_error, shown
-from soma_cache import files, shards
-from soma_cache.folder import Failed, Folder, Progress
+from soma_cache import files, listing, shards
+from soma_cache.folder import Folder
 from soma_cache.index import consult, discard
 from soma_cache.layout import blob_name, record_name
+from soma_cache.listing import Failed, Progress
 from soma_cache.pins import look_at_pins
 from soma_cache.records import REST, has_right_check, load_record, unpack_inline
 
@@ -211,9 +212,9 @@ def _slice(rest: Iterator[tuple[str, int]]) -> list[str]:
 def _blobs(folder: Folder, sample: int | None, failed: Failed) -> dict[str, int]:
     """Return digest -> bytes of those to be looked at."""
     if sample is None:
-        return {blob.name: blob.nbytes for blob in folder.blobs(failed)}
+        return {blob.name: blob.nbytes for blob in listing.blobs(folder.root, failed)}
     found: dict[str, int] = {}
-    newest = sorted(folder.blobs(failed), key=lambda blob: (-blob.used_at, blob.name))
+    newest = sorted(listing.blobs(folder.root, failed), key=lambda blob: (-blob.used_at, blob.name))
     for blob in newest[: max(0, sample)]:
         if sum(found.values()) + blob.nbytes > _MOST_SAMPLE_BYTES:
             break
