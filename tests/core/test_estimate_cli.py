@@ -52,7 +52,7 @@ class Noisy:
     pass
 
 def dump(found):
-    print("written down")
+    print("written down", flush=True)  # early releases of click.testing do not flush stderr
     return b"noise"
 
 def noisy():
