@@ -82,7 +82,7 @@ def test_above_it_the_least_worth_goes_down_to_nine_tenths(folder, collected, mo
     assert surveyed(folder) == walked(folder)
     err = capfd.readouterr().err
     assert err.count("\n") == 1
-    assert "was above SOMA_CACHE_MAX_SIZE (0.5 MiB): 5 values of the least worth were" in err
+    assert "was above SOMA_CACHE_MAX_SIZE (500 KiB): 5 values of the least worth were" in err
     for number in range(8):  # those that went are computed again
         grow_old(folder)
         assert Graph.somatize(Draw(number)).forward(1.0).tolist() == [number] * MIDDLE
@@ -124,7 +124,7 @@ def test_what_is_young_or_pinned_stays_and_a_line_says_so(folder, collected, mon
     err = capfd.readouterr().err
     assert err.count("\n") == 1
     assert "stays above SOMA_CACHE_MAX_SIZE" in err
-    assert "(0.1 MiB): of 0.2 MiB 0.2 MiB were used within the hour" in err
+    assert "(150 KiB): it has 195 KiB, and 195 KiB were used within the hour" in err
 
 
 def test_what_takes_longer_than_a_moment_is_said_once(folder, monkeypatch, capfd):

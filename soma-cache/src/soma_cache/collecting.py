@@ -29,8 +29,8 @@ from soma_cache.index import consult
 from soma_cache.layout import record_name
 from soma_cache.listing import Progress, Use
 from soma_cache.pins import sure_pins
-from soma_cache.ranking import Ranked, Victim, Worth, is_orphan, ranked, victim
-from soma_cache.shards import RECORDS
+from soma_cache.ranking import ORPHAN_S, Ranked, Victim, Worth, is_orphan, ranked, victim
+from soma_cache.shards import hides_records
 from soma_cache.sweeping import leftovers, sweep
 from soma_cache.unlinking import Removal
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from soma_cache.tables import Tables
 
 __all__ = ["Cleaning", "Victim", "collect"]
-
-_ORPHAN_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +172,7 @@ def _planned(
     spared = _spared(folder)
     loose = [one for one in blobs if one[0] not in spared] if spared else blobs
     known = loose
-    if any(f"{name}/".startswith(f"{RECORDS}/") for name in unreadable):
+    if hides_records(unreadable):
         known = [one for one in loose if one[0] in worth.compute_ms]
     old = _old(known, worth, now, min_age_s)
     total, of_loose, of_known, of_old = (
@@ -186,7 +184,7 @@ def _planned(
 
 def _old(blobs: list[Use], worth: Worth, now: float, min_age_s: float) -> list[Use]:
     """Return those that were not used for so long that they may go."""
-    orphan_age_s, named = max(min_age_s, _ORPHAN_S), worth.compute_ms
+    orphan_age_s, named = max(min_age_s, ORPHAN_S), worth.compute_ms
     return [
         one
         for one in blobs

@@ -26,8 +26,6 @@ __all__ = ["Limit"]
 
 _VARIABLE = "SOMA_CACHE_MAX_SIZE"
 _MIN_AGE_S = 3_600.0
-_GIB = 1 << 30
-_MIB = 1 << 20
 _MOMENT_S = 1.0
 
 
@@ -100,37 +98,38 @@ def _parsed(said: str) -> int | None:
 
 
 def _tell(folder: Folder, limit: int, done: Cleaning) -> None:
+    from soma.events.human import human_bytes
+
     if done.removed:
         tell_once(
             (_VARIABLE, "removed", folder.root),
-            f"the cache in {folder.root} was above {_VARIABLE} ({_size(limit)}): "
+            f"the cache in {folder.root} was above {_VARIABLE} ({human_bytes(limit)}): "
             f"{len(done.removed):,} values of the least worth were removed, "
-            f"{_size(done.freed_bytes)}; {_size(done.after_bytes)} are left. They are computed "
-            "again where they are needed",
+            f"{human_bytes(done.freed_bytes)}; {human_bytes(done.after_bytes)} are left. They are "
+            "computed again where they are needed",
         )
     if done.after_bytes > limit:
         tell_once(
             (_VARIABLE, "above", folder.root),
-            f"the cache in {folder.root} stays above {_VARIABLE} ({_size(limit)}): of "
-            f"{_size(done.after_bytes)} {_why(done)}",
+            f"the cache in {folder.root} stays above {_VARIABLE} ({human_bytes(limit)}): it "
+            f"has {human_bytes(done.after_bytes)}, and {_why(done)}",
         )
 
 
 def _why(done: Cleaning) -> str:
+    from soma.events.human import human_bytes
+
     why = []
     if done.pinned_bytes:
-        why.append(f"{_size(done.pinned_bytes)} are pinned")
+        why.append(f"{human_bytes(done.pinned_bytes)} are pinned")
     if done.young_bytes:
-        why.append(f"{_size(done.young_bytes)} were used within the hour")
+        why.append(f"{human_bytes(done.young_bytes)} were used within the hour")
     if done.failed:
         why.append(f"{len(done.failed):,} files cannot be removed ({done.failed[0][1]})")
     if done.unsure_bytes:
         first = done.unreadable[0][0]  # by name, so that records come first
         why.append(
-            f"{_size(done.unsure_bytes)} may be named by records that cannot be read ({first})"
+            f"{human_bytes(done.unsure_bytes)} may be named by records that cannot be read "
+            f"({first})"
         )
     return ", and ".join(why) or "more was written meanwhile"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / _GIB:.1f} GiB" if nbytes >= _GIB else f"{nbytes / _MIB:.1f} MiB"

@@ -18,8 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from soma_cache.listing import Use
 
-__all__ = ["Ranked", "Reason", "Victim", "Worth", "is_orphan", "ranked", "victim"]
+__all__ = ["ORPHAN_S", "Ranked", "Reason", "Victim", "Worth", "is_orphan", "ranked", "victim"]
 
+ORPHAN_S = 3_600.0
+"""So long what no record names is spared: its writer may be about to commit the record."""
 _DAY_S = 86_400.0
 _ORPHAN = -math.inf
 """The milliseconds, and so the worth, of what no record names: less than nothing."""

@@ -19,15 +19,13 @@ from soma_cache.folder import Folder
 from soma_cache.index import consult
 from soma_cache.layout import blob_name, is_hash, record_name
 from soma_cache.pins import sure_pins
-from soma_cache.shards import RECORDS
+from soma_cache.ranking import ORPHAN_S
+from soma_cache.shards import hides_records
 
 if TYPE_CHECKING:
     from soma_cache.tables import Tables
 
 __all__ = ["Removed", "remove"]
-
-_ORPHAN_S = 3_600.0
-"""As gc has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ def remove(folder: Folder, key: Any) -> Removed:
         age_s = _age_s(folder, digest, now)
         if age_s is None:
             continue
-        if age_s < _ORPHAN_S or not is_sure:
+        if age_s < ORPHAN_S or not is_sure:
             kept.append(digest)
             continue
         nbytes = _unlinked(folder, blob_name(digest))
@@ -102,7 +100,7 @@ def _unnamed(folder: Folder, digests: list[str]) -> tuple[list[str], bool]:
     """Return those that no record names, now that the one is gone, and whether that is sure."""
 
     def ask(tables: Tables) -> tuple[list[str], bool]:
-        is_sure = not any(f"{name}/".startswith(f"{RECORDS}/") for name in tables.unreadable)
+        is_sure = not hides_records(tables.unreadable)
         return [digest for digest in digests if not tables.keys_naming(digest)], is_sure
 
     return consult(folder, ask, everything=True) if digests else ([], True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ __all__ = [
     "State",
     "folder_of_blob",
     "folder_of_record",
+    "hides_records",
     "names",
     "state_of_blob",
     "state_of_record",
@@ -62,6 +63,11 @@ def state_of_record(about: os.stat_result) -> tuple[int, int, int]:
 def state_of_blob(about: os.stat_result) -> tuple[int, int]:
     """Return what is kept of the file of a blob, whose time of change moves with each use."""
     return inode_of(about), about.st_size
+
+
+def hides_records(unreadable: Iterable[str]) -> bool:
+    """Say whether something that cannot be read, by its name in the cache, is or holds a record."""
+    return any(name == RECORDS or name.startswith(f"{RECORDS}/") for name in unreadable)
 
 
 def states(root: str, failed: Failed | None = None) -> dict[str, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,7 +15,15 @@ import click
 from soma._sizes import parse_bytes
 from soma.errors import InvalidInput, shown
 
-__all__ = ["WrongUse", "as_json_option", "dir_option", "parse_age", "parsed_age", "parsed_size"]
+__all__ = [
+    "WrongUse",
+    "as_json_option",
+    "dir_option",
+    "parse_age",
+    "parsed_age",
+    "parsed_size",
+    "runs_option",
+]
 
 _T = TypeVar("_T", bound=Callable[..., Any])
 _N = TypeVar("_N", int, float)
@@ -70,6 +79,18 @@ def dir_option(command: _T) -> _T:
         "root",
         metavar="DIR",
         help="The folder of the cache.  [default: $SOMA_CACHE_DIR, or ~/.soma/cache]",
+    )(command)
+
+
+def runs_option(command: _T) -> _T:
+    """Give a command the option that names the folder of tracked runs, as ``runs``."""
+    return click.option(
+        "--root",
+        "runs",
+        type=click.Path(path_type=Path),
+        default=".soma",
+        show_default=True,
+        help="The folder that runs are tracked in.",
     )(command)
 
 

@@ -11,7 +11,7 @@ import click
 from soma.contracts import ActionRecord
 from soma.events.human import clipped, human_bytes, printable
 from soma_cache.cli.keys import find_key
-from soma_cache.cli.options import as_json_option, dir_option
+from soma_cache.cli.options import as_json_option, dir_option, runs_option
 from soma_cache.cli.places import folder_to_read
 from soma_cache.cli.saying import human_compute, human_moment, origin_of, print_facts, print_json
 from soma_cache.cli.tracked import run_of
@@ -27,14 +27,7 @@ _PARTS = 30
 
 @click.command()
 @click.argument("key")
-@click.option(
-    "--root",
-    "runs",
-    type=click.Path(path_type=Path),
-    default=".soma",
-    show_default=True,
-    help="The folder that runs are tracked in.",
-)
+@runs_option
 @dir_option
 @as_json_option
 def show(*, key: str, runs: Path, root: str | None, as_json: bool) -> None:

@@ -29,7 +29,7 @@ from soma.tracking.find import find_run
 from soma.tracking.view import RunView
 from soma_cache.cli.computed import Computed, NodeHistory, read_history
 from soma_cache.cli.feeding import sources_of
-from soma_cache.cli.options import WrongUse, as_json_option, dir_option
+from soma_cache.cli.options import WrongUse, as_json_option, dir_option, runs_option
 from soma_cache.cli.places import folder_to_read
 from soma_cache.cli.saying import print_json
 from soma_cache.layout import is_hash
@@ -58,14 +58,7 @@ _SINCE = (
 @click.command()
 @click.argument("run")
 @click.argument("node")
-@click.option(
-    "--root",
-    "runs",
-    type=click.Path(path_type=Path),
-    default=".soma",
-    show_default=True,
-    help="The folder that runs are tracked in.",
-)
+@runs_option
 @dir_option
 @as_json_option
 def why(*, run: str, node: str, runs: Path, root: str | None, as_json: bool) -> None:
